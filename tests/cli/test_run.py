@@ -120,7 +120,7 @@ def test_rows_taken_in_after_the_last_answer_are_told_of(here: Path) -> None:
 
 MOMENTS = [
     "panstream.engine.config.config.load_config",
-    "panstream.engine.runtime.ingest.source_for",
+    "panstream.engine.runtime.ingest.open_configured_source",
     "panstream.engine.runtime.selector.Selector.__init__",
     "panstream.engine.runtime.engine.Engine.__init__",
     "panstream.engine.runtime.engine.Engine.positions",

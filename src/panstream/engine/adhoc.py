@@ -21,7 +21,7 @@ from panstream.engine.reporting.export import notes, visible_rows
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import ROWS_OF_FILES, IngestResult, ingest_all, is_paths, source_for
+from panstream.engine.runtime.ingest import ROWS_OF_FILES, IngestResult, ingest_all, is_paths, open_configured_source
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import Dialect
 from panstream.engine.sources.first_rows import Caller, check_first_rows
@@ -240,7 +240,7 @@ class PreparedQuery:
             self._with_hints(lambda: _as_query_errors(lambda: Selector(self.config))) as select,
             _as_query_errors(lambda: Engine(self.config)) as engine,
         ):
-            source = source_for(self.config, self._source, **self.guess.reading)
+            feed = open_configured_source(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}
             is_single = sum(not query.of_unusable for query in self.config.queries) == 1

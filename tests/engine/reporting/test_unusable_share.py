@@ -16,7 +16,7 @@ from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share, with_share
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import ingest_all, source_for
+from panstream.engine.runtime.ingest import ingest_all, open_configured_source
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import InvalidParameter
 from panstream.privacy.rounding import sum_rounded_up
@@ -40,7 +40,7 @@ def counted(settings: Config, lines: list[str], folder: Path) -> tuple[list[floa
     path = folder / "rows.csv"
     path.write_text("user,name,value,region,w,at\n" + "".join(f"{line}\n" for line in lines))
     with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
-        ingest_all(engine, source_for(settings, [str(path)]), select, once=True)
+        ingest_all(engine, open_configured_source(settings, [str(path)]), select, once=True)
         engine.step()
         engine.finish()
         (plan,) = (plan for plan in engine.plans if plan.config.of_unusable)

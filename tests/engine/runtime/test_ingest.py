@@ -15,7 +15,7 @@ from pyarrow import parquet as pq
 from panstream.engine.config.config import Config
 from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import ingest_all, source_for
+from panstream.engine.runtime.ingest import ingest_all, open_configured_source
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import _read_ahead as _ahead
 from panstream.engine.sources.formats.parquet.file import ParquetFile
@@ -125,7 +125,9 @@ def test_a_signal_ends_a_run_whose_reader_is_stuck(
     settings = config(COUNT)
     with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
         try:
-            assert ingest_all(engine, source_for(settings, [str(tmp_path / "rows.parquet")]), select).interrupted
+            assert ingest_all(
+                engine, open_configured_source(settings, [str(tmp_path / "rows.parquet")]), select
+            ).interrupted
         finally:
             released.set()
 
@@ -134,7 +136,7 @@ def test_a_signal_ends_a_run_whose_reader_is_stuck(
 def test_a_fifo_is_refused_before_it_is_opened(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises(SourceError, match="not a regular file"):
-        source_for(config(COUNT), [str(tmp_path / name)])
+        open_configured_source(config(COUNT), [str(tmp_path / name)])
     with pytest.raises(SourceError, match="not a regular file"):
         infer_schema([str(tmp_path / name)])
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
-from panstream.engine.sources import Dialect, FileSource, RedisStreamSource, TailSource, open_feed
+from panstream.engine.sources import Dialect, FileSource, RedisStreamSource, TailSource, open_source
 from panstream.engine.sources.byte_streams import compression_of
 from panstream.engine.sources.files import _tell
 from panstream.engine.sources.input_files import expand_paths, format_from_name
@@ -262,16 +262,16 @@ def test_standard_input_empty() -> None:
 
 def test_front_door(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('ip\tn\n"u\t1\n')
-    source = open_feed([str(tmp_path)], SCHEMA, dialect=Dialect(delimiter="\t", quote=None))
+    source = open_source([str(tmp_path)], SCHEMA, dialect=Dialect(delimiter="\t", quote=None))
     assert isinstance(source, FileSource)
     assert numbers(list(source.batches())) == [1]
-    assert isinstance(open_feed([str(tmp_path)], SCHEMA, follow=True), TailSource)
-    assert isinstance(open_feed(["redis://localhost:1/0#visits"], SCHEMA), RedisStreamSource)
+    assert isinstance(open_source([str(tmp_path)], SCHEMA, follow=True), TailSource)
+    assert isinstance(open_source(["redis://localhost:1/0#visits"], SCHEMA), RedisStreamSource)
     for wrong in (["redis://localhost"], ["redis://localhost#a", "b.csv"]):
         with pytest.raises(SourceError, match="a Redis stream is given alone"):
-            open_feed(wrong, SCHEMA)
+            open_source(wrong, SCHEMA)
     with pytest.raises(SourceError, match="and no format"):
-        open_feed(["redis://localhost#a"], SCHEMA, format="csv")
+        open_source(["redis://localhost#a"], SCHEMA, format="csv")
 
 
 def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

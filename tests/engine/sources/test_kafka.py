@@ -23,7 +23,7 @@ from panstream.engine.config.kafka import PASSWORD, KafkaAddress
 from panstream.engine.planner.public_facts import ingestion_paths
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.sources import KafkaSource, open_feed
+from panstream.engine.sources import KafkaSource, open_source
 from panstream.engine.sources._kafka_offsets import MOST, OffsetMarks
 from panstream.engine.sources.kafka import gzip_warning
 from panstream.errors import ConnectionLost, InvalidParameter, MissingExtra, SourceError
@@ -215,10 +215,10 @@ def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
             pass
     launcher.communicate()
     with Engine(counting(tmp_path), zero_noise=True) as engine:
-        from panstream.engine.runtime.ingest import ingest_all, source_for
+        from panstream.engine.runtime.ingest import ingest_all, open_configured_source
         from panstream.engine.runtime.selector import Selector
 
-        feed = source_for(engine.config, [broker.url(topic)])
+        feed = open_configured_source(engine.config, [broker.url(topic)])
         empty = 0
         real = feed.batches
 
@@ -462,11 +462,11 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong.append("kafka://host/t?gzip=yes")
     for url in (*wrong, "kafka://me:secret@host/t"):
         with pytest.raises(InvalidParameter) as caught:
-            open_feed([url], NUMBERS)
+            open_source([url], NUMBERS)
         assert "secret" not in str(caught.value)
     for inputs, more in ((["kafka://host/t", "b.csv"], {}), (["kafka://host/t"], {"format": "csv"})):
         with pytest.raises(SourceError):
-            open_feed(inputs, NUMBERS, **more)
+            open_source(inputs, NUMBERS, **more)
     assert ingestion_paths(["kafka://host/t"]) == ("kafka",)
     assert ingestion_paths(["kafka://host/t?group=g&gzip=allow"]) == ("kafka with gzip",)
     assert KafkaAddress.parse("kafka://host/t?gzip=allow").allows_gzip and not found.allows_gzip
@@ -479,10 +479,10 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for line in ("group.id = mine", "debug=all", "secret"):
         file.write_text(f"\n{line}\n")
         with pytest.raises(SourceError, match="config of the Kafka address, line 2: only settings of the conn") as told:
-            open_feed([f"kafka://host/t?config={file}"], NUMBERS)
+            open_source([f"kafka://host/t?config={file}"], NUMBERS)
         assert "secret" not in str(told.value)
     with pytest.raises(SourceError, match="config of the Kafka address cannot be read: No such file"):
-        open_feed([f"kafka://host/t?config={tmp_path / 'none'}"], NUMBERS)
+        open_source([f"kafka://host/t?config={tmp_path / 'none'}"], NUMBERS)
     monkeypatch.delenv(PASSWORD)
     for line, name in (("security.protocol = secret", "security.protocol"), ("ssl.secret = 1", "ssl.secret")):
         file.write_text(line)

@@ -13,7 +13,7 @@ import pytest
 
 from panstream.engine.planner.public_facts import ingestion_paths
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
-from panstream.engine.sources import MqttSource, open_feed
+from panstream.engine.sources import MqttSource, open_source
 from panstream.engine.sources.mqtt import PASSWORD, _address
 from panstream.errors import ConnectionLost, InvalidParameter, MissingExtra, SourceError
 from panstream.testing.memory import make_needles
@@ -241,12 +241,12 @@ def test_addresses(tmp_path: Path) -> None:
     assert _address("mqtts://[::1]:99/a").port == 99
     for wrong in ("mqtt://host", "mqtt:///topic", "mqtt://host/a?colour=red", "mqtt://host/a?session=long"):
         with pytest.raises(InvalidParameter):
-            open_feed([wrong], SCHEMA)
+            open_source([wrong], SCHEMA)
     with pytest.raises(SourceError, match="cannot be read: No such file"):
         _address(f"mqtts://host/a?ca={tmp_path / 'none'}")
     for inputs, more in ((["mqtt://host/a", "b.csv"], {}), (["mqtt://host/a"], {"format": "csv"})):
         with pytest.raises(SourceError):
-            open_feed(inputs, SCHEMA, **more)
+            open_source(inputs, SCHEMA, **more)
     assert ingestion_paths(["mqtts://host/a"]) == ("mqtt",)
 
 

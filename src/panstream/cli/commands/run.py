@@ -75,7 +75,7 @@ def run(
         from panstream.distributed.two_party.session import open_stream
         from panstream.engine.config.config import load_config
         from panstream.engine.planner.public_facts import ingestion_paths
-        from panstream.engine.runtime.ingest import check_files, ingest_all, source_for
+        from panstream.engine.runtime.ingest import check_files, ingest_all, open_configured_source
         from panstream.engine.runtime.selector import Selector
         from panstream.engine.sinks.sink import open_sink
 
@@ -83,8 +83,8 @@ def run(
             import_optional("matplotlib", "drawing plots", "plots")
         loaded = load_config(config)
         sources = inputs or ["-"]
-        # Errors in queries and inputs are raised here, before the engine charges for them.
-        source = source_for(loaded, sources, follow=follow, format=format)
+        # What can be wrong with questions and input shows here, before the engine charges for them.
+        source = open_configured_source(loaded, sources, follow=follow, format=format)
         tell = partial(typer.echo, err=True)
         doubts = [] if follow else check_files(loaded, sources, format=format)
         for doubt in doubts if _is_interactive() else []:  # what a log contains must not depend on rows

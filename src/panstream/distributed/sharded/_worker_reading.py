@@ -193,10 +193,10 @@ class _PartitionReader:
 
     def _read(self, partition: Partition, table: Any) -> Iterator[RowBatch]:
         if table is None and partition.format != "parquet":
-            from panstream.engine.runtime.ingest import source_for
+            from panstream.engine.runtime.ingest import open_configured_source
 
             assert partition.path is not None
-            source = source_for(self.config, [partition.path], format=partition.format)
+            source = open_configured_source(self.config, [partition.path], format=partition.format)
             yield from (batch for batch in source.batches() if batch is not None)
             source.close()
             return

@@ -14,7 +14,7 @@ from panstream.distributed.sharded.dask_setup import apply_hardened_config, loca
 from panstream.distributed.sharded.dataframes import feed_files
 from panstream.engine.config.config import Config
 from panstream.engine.planner.public_facts import ingestion_paths
-from panstream.engine.runtime.ingest import IngestResult, Tick, ingest_all, source_for
+from panstream.engine.runtime.ingest import IngestResult, Tick, ingest_all, open_configured_source
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import InvalidParameter, NotSupported
 
@@ -34,7 +34,7 @@ def ingest(
         raise NotSupported(
             "a cluster reads files and standard input; read Redis, MQTT and Kafka on one machine, or serve them"
         )
-    source = source_for(config, inputs, follow=follow, format=format)  # refuses what cannot be read
+    source = open_configured_source(config, inputs, follow=follow, format=format)  # refuses what cannot be read
     engine.declare(*ingestion_paths(inputs, follow=follow))
     apart = [] if follow or not can_read_on_workers(config) else Partition.of(inputs, format=format)
     if apart:

@@ -18,7 +18,7 @@ from panstream.engine.runtime.clocks import JUMPED
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.runtime.selector import Selector
-from panstream.engine.sources import Dialect, EventSource, TableSource, open_feed
+from panstream.engine.sources import Dialect, EventSource, TableSource, open_source
 from panstream.engine.sources.first_rows import check_first_rows
 from panstream.errors import ClockJumped
 from panstream.primitives.interrupts import INTERRUPTS
@@ -52,18 +52,18 @@ class IngestResult:
         self.late_count += len(late)
 
 
-def source_for(
-    config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **options: Any
+def open_configured_source(
+    config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **more: Any
 ) -> EventSource:
-    """Open the source of some inputs.
+    """Open the source that a stream's inputs name, with the columns, batch size and dialect of its configuration.
 
     Args:
-        config: Columns, batch sizes and text style.
-        inputs: Files, globs, directories, "-" for standard input, one ``redis://host/db#stream``,
-            ``mqtt://host/topic`` or ``kafka://host/topic``; or a table with an Arrow interface.
-        follow: Wait for rows that are appended to the files.
-        format: Format of the files, if their names do not say.
-        **options: Further settings of the source.
+        config: The stream's configuration.
+        inputs: Paths, globs, directories, "-" for standard input, or one ``redis://host/db#stream``,
+            ``mqtt://host/topic`` or ``kafka://host/topic``; or a table with the Arrow C interface.
+        follow: Whether files are read as they grow.
+        format: The format of the files; by default what their names end with.
+        more: Further settings of the source.
     """
     schema = RowSchema.of(config.stream, config.needed_columns)
     if not is_paths(inputs):
@@ -81,7 +81,7 @@ def source_for(
         settings["site"] = config.web.site
     if "dialect" not in options and (dialect := dialect_of(config.stream)) is not None:
         settings["dialect"] = dialect
-    return open_feed(inputs, schema, follow=follow, **settings, **options)
+    return open_source(inputs, schema, follow=follow, **settings, **more)
 
 
 def dialect_of(stream: StreamConfig) -> Dialect | None:
@@ -129,7 +129,7 @@ def ingest(
 
     Ends with the input, or with Ctrl-C or SIGTERM; the result's ``interrupted`` is set then.
     """
-    source = source_for(engine.config, inputs, follow=follow, format=format)
+    feed = open_configured_source(engine.config, inputs, follow=follow, format=format)
     engine.declare(*(ingestion_paths(inputs, follow=follow) if is_paths(inputs) else ["calls"]))
     with Selector(engine.config) as select:
         return ingest_all(engine, source, select, on_batch=on_batch)
@@ -229,8 +229,8 @@ def find_invalid_rows(config: Config, inputs: Sequence[str], *, format: str | No
     No state or store is created, and nothing is charged.
     """
     config = replace(config, stream=replace(config.stream, on_bad_row="skip"))
-    queries = [RunningQuery(plan) for plan in plan_all(config)]  # not started, so they have no state
-    source = source_for(config, inputs, format=format)
+    queries = [RunningQuery(plan) for plan in plan_all(config)]  # never started, so there is no state
+    source = open_configured_source(config, inputs, format=format)
     try:
         with Selector(config) as select:
             for batch in source.batches():

@@ -2,11 +2,11 @@
 
 ::
 
-    feed = open_feed(["visits/"], schema)
-    feed.resume(applied)                  # how far earlier runs came: {producer: sequence}
-    for batch in feed.batches():          # None while there is nothing to read
+    source = open_source(["visits/"], schema)
+    source.resume(applied)                  # how far earlier runs came: {producer: sequence}
+    for batch in source.batches():          # None while there is nothing to read
         ...                               # update; make the state durable with batch.producer and batch.sequence
-        feed.acknowledge(batch.token)
+        source.acknowledge(batch.token)
         batch.wipe()
 """
 
@@ -36,24 +36,24 @@ __all__ = [
     "RedisStreamSource",
     "TableSource",
     "TailSource",
-    "open_feed",
+    "open_source",
 ]
 
 
-def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> EventSource:
-    """Return the feed for inputs as given on a command line.
+def open_source(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> EventSource:
+    """Open the source for inputs as given on a command line.
 
     Paths, globs, directories and "-" go to ``FileSource`` or, with ``follow``, to ``TailSource``; a single
     ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisStreamSource``, one
     ``mqtt://host/topic`` (``mqtts://``) to ``MqttSource``, and one ``kafka://host/topic`` to ``KafkaSource``.
     """
-    for begins, feed in ((("mqtt://", "mqtts://"), MqttSource), (("kafka://",), KafkaSource)):
+    for begins, source in ((("mqtt://", "mqtts://"), MqttSource), (("kafka://",), KafkaSource)):
         if any(source_text.startswith(begins) for source_text in inputs):
             if len(inputs) > 1:
                 raise SourceError(f"a topic is given alone, as {begins[0]}host:port/topic")
             if settings.keys() & {"format", "dialect"}:
                 raise SourceError("messages are JSON objects or bare values, and have no format")
-            return feed(inputs[0], schema, **settings)
+            return source(inputs[0], schema, **settings)
     addresses = [source_text for source_text in inputs if source_text.startswith(("redis://", "rediss://", "unix://"))]
     if not addresses:
         return (TailSource if follow else FileSource)(inputs, schema, **settings)

@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 from panstream.engine.config.config import Config
 from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import source_for
+from panstream.engine.runtime.ingest import open_configured_source
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import EventSource
 from panstream.errors import InvalidParameter, PanstreamError
@@ -44,8 +44,9 @@ class FileFollower:
         if any("://" in path for path in inputs):
             raise InvalidParameter("only files and standard input can be followed by a server; use panstream run")
         self._piped = "-" in inputs
-        self._open: Callable[[], EventSource]
-        self._open = partial(source_for, config, inputs, follow=not self._piped, format=format)
+        self._open: Callable[[], EventSource] = partial(
+            open_configured_source, config, inputs, follow=not self._piped, format=format
+        )
         self._feed = self._open()
         self._worker = worker
         self._failed = failed

@@ -19,7 +19,7 @@ from panstream.engine.reporting.export import answers
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
-from panstream.engine.sources import open_feed
+from panstream.engine.sources import open_source
 from panstream.engine.sources.byte_streams import RecordParser, TextReader
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.access_log import COLUMNS, AccessLogParser, CaddyParser, LogParser
@@ -357,7 +357,7 @@ def test_a_log_is_known_by_its_lines_and_can_be_followed(tmp_path: Path) -> None
     assert infer_schema([str(tmp_path / "json.log")]).format == "json"
     (tmp_path / "caddy.log").write_text(json.dumps(CADDY, separators=(",", ":")) + "\n")
     assert infer_schema([str(tmp_path / "caddy.log")]).columns == COLUMNS
-    following = open_feed([str(tmp_path / "access.log")], RowSchema(columns={"host": "string"}), follow=True)
+    following = open_source([str(tmp_path / "access.log")], RowSchema(columns={"host": "string"}), follow=True)
     batches = following.batches()
     found = next(batch for batch in batches if batch is not None)
     assert good(found).column("host").to_pylist() == ["203.0.113.7"]

@@ -26,7 +26,7 @@ from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest_all
 from panstream.engine.runtime.selector import Selector
-from panstream.engine.sources import TableSource, open_feed
+from panstream.engine.sources import TableSource, open_source
 from panstream.errors import SourceError
 from panstream.server.ingest.request_bodies import _read_arrow
 from tests.engine.runtime.matrix import FORMS, REFUSED, ROWS, Form, arrays, expected, query, questions, same, table
@@ -115,7 +115,7 @@ def in_file(ending: str, write: Callable[[pa.Table, Path], None]) -> Callable[[p
     def way(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
         path = folder / f"rows.{ending}"
         write(rows, path)
-        return open_feed([str(path)], schema, batch_rows=29)
+        return open_source([str(path)], schema, batch_rows=29)
 
     return way
 
