@@ -52,7 +52,7 @@ def linked(address: str, security: Security | None = None, **options: Any) -> Da
     def connect() -> Client:
         return Client(address, direct_to_workers=True, timeout=5, security=security)
 
-    return DaskTransport(connect, 2, patience=40, **options)
+    return DaskTransport(connect, 2, timeout=40, **options)
 
 
 def name_of(cluster: Processes, pid: int) -> str:
@@ -82,17 +82,17 @@ def still_waiting(thread: threading.Thread, seconds: float) -> bool:
 def test_a_worker_that_dies_between_updates(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
-        lost = link.places[1]
+        lost = link.locations[1]
         cluster.kill(name_of(cluster, lost[1]))
         engine.apply(batch(1))
-        assert link.places[1] != lost
+        assert link.locations[1] != lost
         check(engine, 2)
 
 
 def test_a_worker_that_dies_in_the_middle_of_an_update(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
-        victim = name_of(cluster, link.places[0][1])
+        victim = name_of(cluster, link.locations[0][1])
         cluster.kill(victim, signal.SIGSTOP)  # it has the call and does not answer
         applying = in_background(lambda: engine.apply(batch(1)))
         assert still_waiting(applying, 0.5)
@@ -104,7 +104,7 @@ def test_a_worker_that_dies_in_the_middle_of_an_update(cluster: Processes, link:
 def test_a_slow_worker_only_makes_the_stream_wait(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
-        victim = name_of(cluster, link.places[0][1])
+        victim = name_of(cluster, link.locations[0][1])
         cluster.kill(victim, signal.SIGSTOP)
         applying = in_background(lambda: engine.apply(batch(1)))
         assert still_waiting(applying, 2.0)
@@ -144,9 +144,9 @@ def test_the_scheduler_dies(cluster: Processes, link: DaskTransport, tmp_path: P
 
 def test_a_failing_call_says_nothing_of_its_arguments(cluster: Processes, link: DaskTransport, tmp_path: Path) -> None:
     canary = secrets.token_hex(12)
-    places = np.frombuffer(canary.encode(), np.uint8).copy()
+    locations = np.frombuffer(canary.encode(), np.uint8).copy()
     call = ShardCall(
-        0, "apply_partition", ([canary], [CellMessage(canary, np.zeros((1, 2), np.int64), rows=(places,))])
+        0, "apply_partition", ([canary], [CellMessage(canary, np.zeros((1, 2), np.int64), rows=(locations,))])
     )
     assert canary not in repr(call)
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
@@ -157,7 +157,7 @@ def test_a_failing_call_says_nothing_of_its_arguments(cluster: Processes, link: 
         while error is not None:
             assert canary not in str(error)
             error = error.__cause__ or error.__context__
-        link.forget(0)  # a shard that failed gave its state up: the snapshot is whole
+        del link._actors[0]  # a shard that failed has closed: open it again from its snapshot
         engine.apply(batch(1))
         check(engine, 2)
     assert canary not in cluster.log.read_text()
@@ -174,7 +174,7 @@ def test_a_full_disk_on_one_shard_pauses_the_stream_that_needs_room(
             print("\nNOT TESTED HERE: a full disk needs the right to mount a small tmpfs (run as root)")
         return
     told: list[str] = []
-    link = linked(cluster.address, tell=told.append)
+    link = linked(cluster.address, on_wait=told.append)
     engines = []
     try:
         fill(place)
@@ -294,6 +294,6 @@ def test_the_network_between_two_workers_is_cut(
 def test_without_a_directory_a_lost_shard_ends_the_stream(cluster: Processes, link: DaskTransport) -> None:
     stream = config(question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=100))
     with ClusterEngine(stream, link) as engine:
-        cluster.kill(name_of(cluster, link.places[1][1]))
+        cluster.kill(name_of(cluster, link.locations[1][1]))
         with pytest.raises(ClusterError, match="no \\[store\\] directory"):
             engine.release("distinct")

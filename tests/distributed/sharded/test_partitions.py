@@ -1,5 +1,6 @@
 """Partitions in tasks: every row counts once, also where a run that was cut short comes again with other tasks."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from panstream.distributed.sharded import dataframes
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._links import InProcessShardTransport
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, plan_read_tasks
 from panstream.distributed.sharded.dataframes import _files_of, _ingest
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
-from panstream.errors import StoreError
+from panstream.errors import ClusterError, StoreError
 from tests.engine.runtime.streams import config, question
 
 USERS = 3000
@@ -110,6 +112,72 @@ def test_tasks_that_reached_some_shards_only_are_not_counted_twice(lake: Path, t
             assert len(task) == 1 or not {part.name for part in task} & engine.partitions_in_progress()
             absorb(engine, link, task)
         assert answers(engine) == expected(lake)
+
+
+class FlakyActor(Actor):
+    """Fails the first ``failures`` calls."""
+
+    def __init__(self, shard: Any, error: Exception, failures: float) -> None:
+        super().__init__(shard)
+        self._error = error
+        self._failures = failures
+
+    def call(self, method: str, arguments: Any) -> Any:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise self._error
+        return super().call(method, arguments)
+
+
+class Transport:
+    """Hands out actors of this process; its client cannot submit tasks, so that every attempt is made here."""
+
+    shards = 2
+
+    def __init__(self, actors: dict[int, Actor]) -> None:
+        self.actors = actors
+        self.checked: list[int] = []
+
+    @property
+    def client(self) -> Any:
+        return self
+
+    def submit(self, *arguments: Any, **options: Any) -> Any:
+        raise OSError
+
+    def check(self, shard: int) -> None:
+        self.checked.append(shard)
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "message", "checks"),
+    [
+        (AttributeError("apply_partition"), 1, "shard 1 cannot apply .*: AttributeError", 0),
+        (OSError("connection reset"), np.inf, "after 20 attempts: shard 1 did not acknowledge", 18),
+        (OSError("connection reset"), 3, None, 3),
+    ],
+)
+def test_only_lost_calls_are_repeated_and_not_for_ever(
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    failures: float,
+    message: str | None,
+    checks: int,
+) -> None:
+    monkeypatch.setattr(dataframes, "RETRY_DELAYS", (0.0,))
+    monkeypatch.setattr(dataframes, "_addresses", lambda actors: {})
+    link = InProcessShardTransport(2)
+    with ClusterEngine(settings(), link, zero_noise=True) as engine:
+        actors = {0: Actor(link.open_shards[0]), 1: FlakyActor(link.open_shards[1], error, failures)}
+        transport = Transport(actors)
+        plan = ReadPlan(config=engine.config, shards=2, zero_noise=True)
+        with contextlib.ExitStack() as stack:
+            if message is not None:
+                stack.enter_context(pytest.raises(ClusterError, match=message))
+            dataframes.feed_files(engine, transport, plan, Partition.of([str(lake)]), None)  # type: ignore[arg-type]
+            assert answers(engine) == expected(lake)
+        assert transport.checked == [1] * checks
 
 
 def test_tasks_become_smaller_towards_the_end() -> None:

@@ -104,7 +104,7 @@ def run(
                 if loaded.two_party is not None:
                     raise ConfigError("[stream] machines cannot be combined with a cluster")
                 source.close()
-                options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
+                options |= {"address": cluster, "workers": workers, "on_wait": tell, "positions": True}
                 engine = stack.enter_context(stack.enter_context(session.open_engines(loaded, **options))())
                 work = partial(session.ingest, engine, sources, follow=follow, format=format)
             stack.enter_context(open_sink(engine, tell))

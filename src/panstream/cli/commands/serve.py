@@ -109,7 +109,7 @@ def serve(
                 if follow:
                     raise ConfigError("--follow cannot be combined with a cluster; use panstream run")
                 engine = stack.enter_context(
-                    open_engines(loaded, address=cluster, workers=workers, tell=tell, **options)
+                    open_engines(loaded, address=cluster, workers=workers, on_wait=tell, **options)
                 )
             server = make_server(loaded, settings, on_started=started, engine=engine, **options)
             stack.enter_context(open_sink(server.worker.engine, tell))

@@ -1,17 +1,18 @@
-"""Shards on the workers of a Dask cluster, one actor each, opened again elsewhere when their worker is lost.
+"""Shards as Dask actors, reopened on another worker when theirs is lost.
 
 Dask does not move or restart actors: a call to one whose worker is gone raises at once, or when the connection times
-out. We then open the shard from its snapshot on a worker that can, and make the same call again. The calls' arguments
-go straight from here to the worker: the scheduler learns when a shard is opened and where, and nothing else.
+out. The transport then opens the shard from its snapshot on a worker that has its directory, and repeats the call.
+Arguments go directly from this process to the worker: the scheduler learns when and where a shard is opened, and
+nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
 import uuid
-from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,18 +22,18 @@ from panstream.errors import ClusterError, PanstreamError, StoreError, import_op
 
 import_optional("distributed", "a cluster", "dask")
 
-_Answer = tuple[str, Any]  # "ok" and a value; the class and the message of a refusal; or "failed" and a class
-_OPEN: dict[str, Shard] = {}  # by directory: a second actor in one process takes over from the first
+ShardAnswer = tuple[str, Any]  # "ok" and a value; class and message of a PanstreamError; or "failed" and a class
+_OPEN: dict[str, Shard] = {}  # by directory: a second actor in one process takes the directory over from the first
 
 
 class _ShardActor:
-    """Holds one shard on a worker."""
+    """One shard on a worker. Errors are returned, not raised: Dask would log a traceback, which can hold rows."""
 
     def __init__(self) -> None:
         self._shard: Shard | None = None
 
-    def open(self, settings: Mapping[str, Any]) -> _Answer:
-        """Open the shard from its directory."""
+    def open(self, settings: Mapping[str, Any]) -> ShardAnswer:
+        """Open the shard from its directory; return the process id and the shard's last step."""
         directory = settings["directory"]
         if directory is not None and directory in _OPEN:
             with contextlib.suppress(PanstreamError):
@@ -46,19 +47,17 @@ class _ShardActor:
 
         return _capture_errors(opened)
 
-    def call(self, method: str, arguments: tuple[Any, ...]) -> _Answer:
+    def call(self, method: str, arguments: tuple[Any, ...]) -> ShardAnswer:
         """Call a method of the shard."""
-        shard = self._shard
-        return _capture_errors(lambda: None if shard is None else getattr(shard, method)(*arguments))
+        return _capture_errors(lambda: getattr(self._shard, method)(*arguments))
 
-    def close(self) -> _Answer:
-        """Give the shard up."""
-        shard = self._shard
-        return _capture_errors(lambda: None if shard is None else shard.close())
+    def close(self) -> ShardAnswer:
+        """Close the shard, if it is open."""
+        return _capture_errors(lambda: None if self._shard is None else self._shard.close())
 
 
-def _capture_errors(work: Any) -> _Answer:
-    """Return what ``work`` returns; of an error only its class, and its message where we wrote it."""
+def _capture_errors(work: Callable[[], Any]) -> ShardAnswer:
+    """Return the result of ``work``; of an error only its class, and its message if the class is ours."""
     try:
         return "ok", work()
     except PanstreamError as error:
@@ -67,17 +66,21 @@ def _capture_errors(work: Any) -> _Answer:
         return "failed", type(error).__name__
 
 
-_LOST = (OSError, RuntimeError, TimeoutError, CancelledError, KeyError, ValueError)
-_RETRIED = ("StoreError", "StoreLocked")  # a full disk, a directory that another process still holds
-_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+# What Dask raises for an actor whose worker is gone: KeyError and ValueError come from its own tables.
+CONNECTION_ERRORS = (OSError, RuntimeError, TimeoutError, asyncio.CancelledError, KeyError, ValueError)
+TRANSIENT_ERRORS = ("StoreError", "StoreLocked")  # a full disk, a directory that another process still holds
+RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds; the last one is repeated
 
 
 class DaskTransport(ShardTransport):
-    """The way to shards that are Dask actors.
+    """Calls shards that are Dask actors, and reopens those whose workers are lost.
 
-    ``connect`` returns a client with ``direct_to_workers=True``; it is called again when the scheduler was lost.
-    ``tell`` hears in words when the stream has to wait. A ``borrowed`` client is somebody else's, and left open.
-    After ``patience`` seconds of waiting for one answer, ClusterError is raised.
+    Args:
+        connect: Returns a client with ``direct_to_workers=True``; called again when the scheduler was lost.
+        shards: Number of shards.
+        timeout: Seconds to retry one call before ClusterError is raised.
+        on_wait: Called with a message when a call has been retried for two seconds.
+        borrowed: Whether the caller owns the client, so that ``close`` leaves it open.
     """
 
     def __init__(
@@ -85,24 +88,28 @@ class DaskTransport(ShardTransport):
         connect: Callable[[], Any],
         shards: int,
         *,
-        patience: float = 600.0,
-        tell: Callable[[str], None] = lambda message: None,
+        timeout: float = 600.0,
+        on_wait: Callable[[str], None] = lambda message: None,
         borrowed: bool = False,
     ) -> None:
         super().__init__(shards)
         self._connect = connect
-        self._patience = patience
-        self._tell = tell
+        self._timeout = timeout
+        self._on_wait = on_wait
         self._borrowed = borrowed
         self._client: Any = None
         self._actors: dict[int, Any] = {}
-        self._least = [0] * shards
-        self.places: dict[int, tuple[str, int]] = {}  # address and process of every shard's worker
+        self._min_steps = [0] * shards  # the last step that each shard has acknowledged
+        self.locations: dict[int, tuple[str, int]] = {}  # address and process of every shard's worker
 
     @property
     def client(self) -> Any:
-        """Return a client that is connected."""
-        self._let_go_if_lost()
+        """A connected client.
+
+        Raises:
+            ClusterError: If ``connect`` returned a client whose messages pass the scheduler.
+        """
+        self._disconnect_if_lost()
         if self._client is None:
             self._client = self._connect()
             if not self._client.direct_to_workers:
@@ -111,7 +118,7 @@ class DaskTransport(ShardTransport):
 
     @property
     def actors(self) -> dict[int, Any]:
-        """Return the live actors, for workers that send rows to shards themselves."""
+        """The actor of every shard, opened where need be; for workers that send rows to shards themselves."""
         for shard in range(self.shards):
             self._retry_until(lambda shard=shard: self._actor(shard), f"shard {shard}")  # type: ignore[misc]
         return dict(self._actors)
@@ -120,98 +127,93 @@ class DaskTransport(ShardTransport):
         _ = self.actors
 
     def send(self, calls: Sequence[ShardCall]) -> list[Any]:
-        """Make all calls at once; repeat each until it is answered."""
+        """Start all calls, then wait for each and repeat it until it is answered."""
         started = [self._start(call) for call in calls]
         return [self._finish(call, future) for call, future in zip(calls, started, strict=True)]
 
     def close(self) -> None:
-        """Let the shards go."""
+        """Close the shards, and the client unless it is borrowed."""
         for actor in self._actors.values():
-            try:
+            with contextlib.suppress(*CONNECTION_ERRORS):
                 actor.close().result(timeout=5)
-            except _LOST:
-                continue
-        self._actors.clear()
-        self._release_actors()
+        self._disconnect()
 
     def check(self, shard: int) -> None:
-        """Ask a shard that a worker could not reach whether it is there; if not, it is opened again."""
+        """Ask a shard for its status, which reopens it if its worker is lost."""
         self.send([ShardCall(shard, "status")])
-
-    def forget(self, shard: int) -> None:
-        """Take a shard's worker for lost."""
-        self._actors.pop(shard, None)
 
     def _start(self, call: ShardCall) -> Any:
         try:
             return self._actors[call.shard].call(call.method, call.arguments) if call.shard in self._actors else None
-        except _LOST:
+        except CONNECTION_ERRORS:
             return None
 
     def _finish(self, call: ShardCall, future: Any) -> Any:
         answer = self._result(call, future)
 
-        def again() -> _Answer | None:
+        def again() -> ShardAnswer | None:
             self._actor(call.shard)
             return self._result(call, self._start(call))
 
         if answer is None:
             answer = self._retry_until(again, f"shard {call.shard}")
         if call.method != "status" and call.arguments and isinstance(call.arguments[0], int):
-            self._least[call.shard] = max(self._least[call.shard], call.arguments[0])
+            self._min_steps[call.shard] = max(self._min_steps[call.shard], call.arguments[0])
         return answer[1]
 
-    def _result(self, call: ShardCall, future: Any) -> _Answer | None:
-        """Return the answer, or None if the call must be made again."""
-        if future is None:
-            self.forget(call.shard)
-            return None
-        try:
-            word, value = future.result()
-        except _LOST:
-            self.forget(call.shard)
-            return None
-        if word in _RETRIED and self.directory is not None:
-            self._waiting = f"shard {call.shard}: {value}"
-            self.forget(call.shard)
-            return None
-        if word != "ok":
-            raise ClusterError(f"shard {call.shard} cannot go on: {value}")
-        return word, value
+    def _result(self, call: ShardCall, future: Any) -> ShardAnswer | None:
+        """Return the answer; None, with the actor forgotten, if the call must be made again."""
+        answer: ShardAnswer | None = None
+        if future is not None:
+            with contextlib.suppress(*CONNECTION_ERRORS):
+                answer = future.result()
+        if answer is not None and answer[0] in TRANSIENT_ERRORS and self.directory is not None:
+            self._wait_reason = f"shard {call.shard}: {answer[1]}"
+            answer = None
+        if answer is None:
+            self._actors.pop(call.shard, None)
+        elif answer[0] != "ok":
+            raise ClusterError(f"shard {call.shard} cannot go on: {answer[1]}")
+        return answer
 
     def _retry_until(self, work: Callable[[], Any], what: str) -> Any:
-        """Repeat ``work`` until it returns something."""
+        """Repeat ``work`` until it returns something other than None, for at most the timeout."""
         start = time.monotonic()
         has_warned = False
         attempt = 0
-        self._waiting = f"{what} cannot be reached"
+        self._wait_reason = f"{what} cannot be reached"
         while True:
             try:
                 result = work()
                 if result is not None:
                     return result
-            except _LOST:
-                self._let_go_if_lost()
+            except CONNECTION_ERRORS:
+                self._disconnect_if_lost()
             except StoreError as error:
-                self._waiting = str(error)
+                self._wait_reason = str(error)
             waited = time.monotonic() - start
-            if waited > self._patience:
-                raise ClusterError(f"gave up after {waited:.0f} s: {self._waiting}")
+            if waited > self._timeout:
+                raise ClusterError(f"gave up after {waited:.0f} s: {self._wait_reason}")
             if waited > 2.0 and not has_warned:
                 has_warned = True
-                self._tell(f"waiting: {self._waiting}")
-            time.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+                self._on_wait(f"waiting: {self._wait_reason}")
+            time.sleep(RETRY_DELAYS[min(attempt, len(RETRY_DELAYS) - 1)])
             attempt += 1
 
     def _actor(self, shard: int) -> Any:
-        """Return the shard's actor, opened on a worker that has its directory; None if there is none."""
+        """Return the shard's actor, opened on a worker that has its directory; None if there is no worker.
+
+        Raises:
+            ClusterError: If the shard cannot be opened, or had state that no directory holds.
+            StoreError: If no worker could open the directory, for a reason that may pass.
+        """
         if shard in self._actors:
             return self._actors[shard]
-        if self.directory is None and self._least[shard] > 0:
+        if self.directory is None and self._min_steps[shard] > 0:
             raise ClusterError(
                 f"shard {shard} was lost with its worker, and there is no [store] directory to restore it from"
             )
-        settings = {**self.settings(shard), "least": self._least[shard]}
+        settings = {**self.settings(shard), "min_step": self._min_steps[shard]}
         workers = sorted(self.client.ncores())
         refused = ""
         for turn in range(len(workers)):
@@ -222,26 +224,24 @@ class DaskTransport(ShardTransport):
             )
             word, value = actor.open(settings).result(timeout=60)
             if word == "ok":
-                self.places[shard] = (address, value[0])
+                self.locations[shard] = (address, value[0])
                 self._actors[shard] = actor
                 return actor
             refused = str(value)
-            if word not in _RETRIED:
+            if word not in TRANSIENT_ERRORS:
                 raise ClusterError(f"shard {shard} cannot be opened: {value}")
         if refused:
             raise StoreError(refused)
         return None
 
-    def _let_go_if_lost(self) -> None:
+    def _disconnect_if_lost(self) -> None:
         if self._client is not None and self._client.status != "running":
-            self._release_actors()
+            self._disconnect()
 
-    def _release_actors(self) -> None:
+    def _disconnect(self) -> None:
         self._actors.clear()
         client = self._client
         self._client = None
         if client is not None and not self._borrowed:
-            try:
+            with contextlib.suppress(*CONNECTION_ERRORS):
                 client.close(timeout=2)
-            except _LOST:
-                return

@@ -47,7 +47,7 @@ class Shard:
     """One shard's states. ``algorithms`` gives the algorithm of every query whose state is divided.
 
     With a directory every step is durable before it returns; without one, what is held dies with the process.
-    ``least`` is a step that the directory must have reached: a shard never starts afresh where it is known to have
+    ``min_step`` is a step that the directory must have reached: a shard never starts afresh where it is known to have
     state.
     """
 
@@ -59,7 +59,7 @@ class Shard:
         algorithms: Mapping[str, Any],
         directory: str | os.PathLike[str] | None = None,
         operator_key: bytes | None = None,
-        least: int = 0,
+        min_step: int = 0,
     ) -> None:
         self.number = number
         self.shards = shards
@@ -73,9 +73,9 @@ class Shard:
         self._store = None if directory is None else SnapshotStore(directory, operator_key=operator_key)
         try:
             self._load()
-            if self.step < least:
+            if self.step < min_step:
                 raise StoreError(
-                    f"shard {number} is known to have reached step {least}, but its directory here is at step "
+                    f"shard {number} is known to have reached step {min_step}, but its directory here is at step "
                     f"{self.step}: is it on another machine?"
                 )
         except BaseException:

@@ -32,9 +32,8 @@ from panstream.errors import BadRowError
 from panstream.primitives.memory.scratch import wipe
 
 _TEXT_BYTES = 32  # a row of text, about: only to deal out tasks of like size
-# Rows of a task
-LEAST_ROWS = 1 << 20
-_MOST = 1 << 23
+MIN_TASK_ROWS = 1 << 20  # rows of a task
+_MAX_TASK_ROWS = 1 << 23
 _SHARES = 3  # of the rows that are left, for each worker
 
 
@@ -52,7 +51,7 @@ class Partition:
     rows: int = 0
 
     @classmethod
-    def of(cls, inputs: Iterable[str], *, format: str | None = None, rows: int = LEAST_ROWS) -> list[Partition]:
+    def of(cls, inputs: Iterable[str], *, format: str | None = None, rows: int = MIN_TASK_ROWS) -> list[Partition]:
         """Return files, and Parquet files in stretches of row groups of about ``rows`` rows; none if one is a pipe."""
         files = expand_paths(list(inputs), format=format)  # type: ignore[arg-type]
         if any(file.path is None for file in files):
@@ -60,7 +59,7 @@ class Partition:
         return [partition for file in files for partition in cls.of_file(file, rows)]
 
     @classmethod
-    def of_file(cls, file: InputFile, rows: int = LEAST_ROWS) -> Iterator[Partition]:
+    def of_file(cls, file: InputFile, rows: int = MIN_TASK_ROWS) -> Iterator[Partition]:
         """Yield a file, or stretches of row groups of a Parquet file."""
         assert file.path is not None
         where = str(file.path.absolute())
@@ -105,7 +104,9 @@ def plan_read_tasks(
             continue
         task.append(partition)
         size += partition.rows
-        if size >= min(max(LEAST_ROWS, remaining // (_SHARES * max(1, workers))), _MOST if large else LEAST_ROWS):
+        if size >= min(
+            max(MIN_TASK_ROWS, remaining // (_SHARES * max(1, workers))), _MAX_TASK_ROWS if large else MIN_TASK_ROWS
+        ):
             tasks.append(task)
             remaining -= size
             task = []
@@ -113,7 +114,7 @@ def plan_read_tasks(
     return [*tasks, task] if task else tasks
 
 
-MOST_NUMBERS = 1000  # of rows that could not be used
+MAX_SKIPPED_NUMBERS = 1000  # of rows that could not be used
 _ROWS_AT_ONCE = 1 << 17
 _MARKED = 8  # a byte for each cell, until the task is read, where there are at most this many cells per row
 Totals = list[tuple[str, NDArray[np.int64], NDArray[np.int64]]]  # of every query: totals and events of all its groups
@@ -264,7 +265,7 @@ class _PartitionReader:
             raise BadRowError(f'row {numbers[0]} cannot be used, and on_bad_row is "stop"', row=numbers[0])
         routed.rows += len(batch)
         routed.skipped_count += len(numbers)
-        routed.skipped += numbers[: max(0, MOST_NUMBERS - len(routed.skipped))]
+        routed.skipped += numbers[: max(0, MAX_SKIPPED_NUMBERS - len(routed.skipped))]
 
 
 def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,10 +1,16 @@
-"""Whole data sets on a cluster: a configuration over a Dask DataFrame, and the number of distinct users of a column."""
+"""Files and Dask DataFrames that workers read themselves: `run`, `distinct`, `feed_files`.
+
+A task reads some partitions, sends every shard its cells, and returns public totals. Shards take a partition once,
+so a task whose outcome is unknown is repeated as a whole.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
+import time
 import uuid
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +22,17 @@ from numpy.typing import NDArray
 from panstream.algorithms.auto import DistinctCount
 from panstream.core.estimate import Estimate
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import DaskTransport
+from panstream.distributed.sharded._dask_link import (
+    CONNECTION_ERRORS,
+    RETRY_DELAYS,
+    TRANSIENT_ERRORS,
+    DaskTransport,
+    ShardAnswer,
+)
 from panstream.distributed.sharded._outgoing_queue import sends_rows
 from panstream.distributed.sharded._worker_reading import (
-    LEAST_ROWS,
-    MOST_NUMBERS,
+    MAX_SKIPPED_NUMBERS,
+    MIN_TASK_ROWS,
     Partition,
     ReadPlan,
     Totals,
@@ -32,29 +44,43 @@ from panstream.engine.config.config import Config, read_config
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.ingest import IngestResult, Tick
 from panstream.engine.sources.input_files import InputFile
-from panstream.errors import BadRowError, ConfigError, InvalidParameter, PanstreamError, SourceError
+from panstream.errors import BadRowError, ClusterError, ConfigError, InvalidParameter, PanstreamError, SourceError
+
+_TASKS_PER_WORKER = 2  # one is read while the shards apply the other
+# A shard whose call was lost has answered a status call before the task is repeated, and the second attempt is made
+# from this process: only a fault that no retry can mend lasts this long.
+_MAX_ATTEMPTS = 20
+
+Task = Sequence[Partition]
+Actors = Mapping[int, Any]
 
 
 @dataclass(slots=True, kw_only=True)
 class _TaskResult:
-    """What became of a task, in as many bytes whatever its rows hold.
+    """The outcome of a task; its size in bytes does not depend on the rows.
 
-    ``counts`` are the rows read and the rows that some query could not use, ``skipped`` the first numbers of these
-    and then -1. ``totals`` is what the task adds to states that stay whole.
+    Attributes:
+        counts: Rows read, and rows that some query could not use.
+        skipped: The first numbers of the latter, padded with -1.
+        totals: What the task adds to states that the coordinator holds.
+        lost: Shards that could not be reached; the task has to be repeated.
+        rejected: A shard that cannot apply its part, and why.
+        refused: Class and message of an error in the input, and the row's number if it has one.
     """
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
-    skipped: NDArray[np.int64] = field(default_factory=lambda: np.full(MOST_NUMBERS, -1))
+    skipped: NDArray[np.int64] = field(default_factory=lambda: np.full(MAX_SKIPPED_NUMBERS, -1))
     totals: Totals = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)  # shards that could not be reached: nothing counts yet
-    refused: tuple[str, str, int | None] | None = None  # class and message of an error, and a row's number
+    lost: list[int] = field(default_factory=list)
+    rejected: tuple[int, str] | None = None
+    refused: tuple[str, str, int | None] | None = None
 
 
-def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any], table: Any = None) -> _TaskResult:
-    """Read partitions and give every shard its part; when this returns without ``lost``, all have it durable.
+def _ingest(plan: ReadPlan, task: Task, actors: Actors, table: Any = None) -> _TaskResult:
+    """Read partitions and send every shard its part; without ``lost`` or ``rejected``, all shards have it durable.
 
     ``actors`` are the shards', or their addresses and keys: a task that was given actors would wait for their workers.
-    Errors come back as words: an exception would carry rows in its traceback.
+    Errors are returned as text: an exception would carry rows in its traceback.
     """
     try:
         routed = plan.reader().cut(task, table)
@@ -64,20 +90,25 @@ def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any]
         return _TaskResult(refused=(type(error).__name__, f"{task[0].name} cannot be read", None))
     try:
         names = [partition.name for partition in task]
-        started = [_start(actors.get(shard), (names, shard_work)) for shard, shard_work in enumerate(routed.work)]
+        started = [_start_call(actors.get(shard), (names, shard_work)) for shard, shard_work in enumerate(routed.work)]
         _secede(actors)
-        lost = [shard for shard, future in enumerate(started) if not _acknowledged(future)]
+        answers = {shard: _answer(call) for shard, call in enumerate(started)}
+        failed = {shard: answer for shard, answer in answers.items() if answer[0] != "ok"}
         totals = [(name, total.copy(), events.copy()) for name, (total, events) in routed.totals.items()]
-        answer = _TaskResult(totals=[] if lost else totals, lost=lost)
-        answer.counts[:] = routed.rows, routed.skipped_count
-        answer.skipped[: len(routed.skipped)] = routed.skipped
-        return answer
+        result = _TaskResult(totals=[] if failed else totals)
+        result.lost = [shard for shard, (word, _) in failed.items() if word == "lost" or word in TRANSIENT_ERRORS]
+        result.rejected = next(
+            ((shard, str(value)) for shard, (_, value) in failed.items() if shard not in result.lost), None
+        )
+        result.counts[:] = routed.rows, routed.skipped_count
+        result.skipped[: len(routed.skipped)] = routed.skipped
+        return result
     finally:
         routed.wipe()
 
 
-def _ingest_frame(frame: Any, plan: ReadPlan, actors: Mapping[int, Any], name: str) -> _TaskResult:
-    """Take one pandas partition of a Dask DataFrame."""
+def _ingest_frame(frame: Any, plan: ReadPlan, actors: Actors, name: str) -> _TaskResult:
+    """Ingest one pandas partition of a Dask DataFrame."""
     import pyarrow as pa
 
     columns = list(RowSchema.of(plan.config.stream, plan.config.needed_columns).columns)
@@ -85,66 +116,76 @@ def _ingest_frame(frame: Any, plan: ReadPlan, actors: Mapping[int, Any], name: s
     return _ingest(plan, [Partition(name=name)], actors, table)
 
 
-def _start(actor: Any, arguments: tuple[Any, ...]) -> Any:
+def _start_call(actor: Any, arguments: tuple[Any, ...]) -> Any:
+    """Start a shard's ``apply_partition``; return a future of its answer, or the answer if it could not be started."""
     try:
         if isinstance(actor, tuple):
             address, key = actor
             return _call_actor(address, key, arguments)
-        return None if actor is None else actor.call("apply_partition", arguments)
-    except Exception:
-        return None
+        return ("lost", "") if actor is None else actor.call("apply_partition", arguments)
+    except Exception as error:
+        return _failure(error)
+
+
+def _answer(call: Any) -> ShardAnswer:
+    """Return a shard's answer; ("lost", "") if the shard cannot be reached."""
+    if isinstance(call, tuple):
+        return call
+    try:
+        answer: ShardAnswer = call.result()
+    except (Exception, asyncio.CancelledError) as error:
+        return _failure(error)
+    return answer
+
+
+def _failure(error: BaseException) -> ShardAnswer:
+    """Classify an error of a call: "lost" may succeed when it is repeated, "failed" (as of a missing method) not."""
+    is_lost = isinstance(error, (*CONNECTION_ERRORS, concurrent.futures.CancelledError))
+    return ("lost", "") if is_lost else ("failed", type(error).__name__)
 
 
 def _call_actor(address: str, key: str, arguments: tuple[Any, ...]) -> Any:
     """Call an actor from a task. Dask's own proxy waits for ever where its worker is up but cannot be reached."""
-    import asyncio
-
     import dask
     from dask.utils import parse_timedelta
     from distributed import get_worker
     from distributed.protocol.serialize import to_serialize
 
     worker = get_worker()
-    patience = 2 * parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp"))
+    timeout = 2 * parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp"))
 
     async def call() -> Any:
         serialized = [to_serialize(argument) for argument in ("apply_partition", arguments)]  # type: ignore[no-untyped-call]
         answer = await asyncio.wait_for(
-            worker.rpc(address).actor_execute(function="call", actor=key, args=serialized, kwargs={}), patience
+            worker.rpc(address).actor_execute(function="call", actor=key, args=serialized, kwargs={}), timeout
         )
-        return answer["result"] if answer["status"] == "OK" else ("failed", "")
+        # The actor returns its errors. What Dask reports beside them is that the worker has no such actor (any more).
+        return answer["result"] if answer["status"] == "OK" else ("lost", "")
 
     return asyncio.run_coroutine_threadsafe(call(), worker.loop.asyncio_loop)  # type: ignore[attr-defined]
 
 
-def _secede(actors: Mapping[int, Any]) -> None:
-    """Give up the worker's place for computing: from here on this task only waits, and the next one may read."""
+def _secede(actors: Actors) -> None:
+    """Leave the worker's thread pool: from here on this task only waits, and the next one may read."""
     if any(isinstance(actor, tuple) for actor in actors.values()):
         from distributed import secede
 
         secede()  # type: ignore[no-untyped-call]
 
 
-def _acknowledged(future: Any) -> bool:
-    try:
-        return future is not None and future.result()[0] == "ok"
-    except Exception:
-        return False
-
-
-_AT_A_TIME = 2  # tasks under way for each worker: one is read while the shards take in the other
-
-Task = Sequence[Partition]
-Actors = Mapping[int, Any]
-
-
 def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = None, **options: Any) -> dict[str, Any]:
-    """Run the queries of ``config`` over a Dask DataFrame and return the last answer of every query, by name.
+    """Run the queries of ``config`` over a Dask DataFrame and return the last release of every query, by name.
 
-    Workers take their own partitions; only cells travel, or names where nobody listed them. Queries must not need a
-    clock (``every``, ``window``). ``client`` is a Dask client made with ``direct_to_workers=True``, by default the
-    current one. A frame made from data in this process (``from_pandas``) has that data in Dask's task graph, where the
-    scheduler sees it: read from files instead.
+    Workers read their own partitions; only cells are sent between processes, or items of an open domain. A frame made
+    from data in this process (``from_pandas``) has that data in Dask's task graph, where the scheduler sees it: read
+    from files instead.
+
+    Args:
+        config: The queries; none may need a clock (``every``, ``window``).
+        frame: The Dask DataFrame.
+        client: A Dask client made with ``direct_to_workers=True``; by default the current one.
+        shards: Number of shards; by default one per worker.
+        options: Further arguments of the engine.
     """
     if not can_read_on_workers(config):
         raise ConfigError("queries with every or window need the rows in order: use panstream run --cluster on files")
@@ -166,10 +207,9 @@ def distinct(
     client: Any = None,
     shards: int | None = None,
 ) -> Estimate:
-    """Return how many different values a column of a Dask DataFrame has, with a noisy state on the workers meanwhile.
+    """Count the different values in a column of a Dask DataFrame; the state on the workers is noisy throughout.
 
-    The values are users' ids: whole numbers, strings or bytes. See `DistinctCount` for
-    the rest.
+    The values are users' ids: whole numbers, strings or bytes. See `DistinctCount` for the other parameters.
     """
     question = DistinctCount(epsilon, expected=expected, memory=memory, key=key)
     if column not in frame.columns:
@@ -191,7 +231,7 @@ def distinct(
 
 
 def _link(client: Any, shards: int | None) -> DaskTransport:
-    """Return the way to shards on the workers of a client that somebody else has made."""
+    """Return a transport to shards on the workers of the caller's client, which stays open."""
     from distributed import get_client
 
     chosen = get_client() if client is None else client
@@ -202,7 +242,7 @@ def _link(client: Any, shards: int | None) -> DaskTransport:
 
 
 def _feed_frame(engine: ClusterEngine, link: DaskTransport, frame: Any, *, zero_noise: bool = False) -> IngestResult:
-    """Feed a Dask DataFrame: its Parquet files where it is just their rows, else its partitions as pandas frames."""
+    """Ingest a Dask DataFrame: its Parquet files where it is just their rows, else its partitions as pandas frames."""
     from dask.delayed import delayed
 
     plan = ReadPlan(config=engine.config, shards=link.shards, zero_noise=zero_noise)
@@ -225,7 +265,7 @@ def _feed_frame(engine: ClusterEngine, link: DaskTransport, frame: Any, *, zero_
 def feed_files(
     engine: ClusterEngine, link: DaskTransport, plan: ReadPlan, partitions: Sequence[Partition], tick: Tick | None
 ) -> IngestResult:
-    """Feed files and stretches of row groups."""
+    """Ingest files and ranges of row groups, without those that the engine has."""
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:
         key = f"panstream-read-{uuid.uuid4().hex[:12]}"
@@ -234,7 +274,7 @@ def feed_files(
     def here(task: Task, actors: Actors) -> _TaskResult:
         return _ingest(plan, task, actors)
 
-    large = not any(sends_rows(plan.algorithm, link.shards, LEAST_ROWS) for plan in engine.plans)
+    large = not any(sends_rows(plan.algorithm, link.shards, MIN_TASK_ROWS) for plan in engine.plans)
     fresh = [partition for partition in partitions if not engine.partition_is_applied(partition.name)]
     tasks = plan_read_tasks(fresh, link.shards, large=large, alone=engine.partitions_in_progress())
     return _feed_tasks(engine, link, tasks, submit, here, tick)
@@ -248,46 +288,63 @@ def _feed_tasks(
     here: Callable[[Task, Actors], _TaskResult],
     tick: Tick | None = None,
 ) -> IngestResult:
-    """Have workers do tasks, or this process where they could not; each counts once, whatever is lost on the way."""
-    fed = IngestResult()
-    waiting = [(task, True) for task in tasks if not all(engine.partition_is_applied(part.name) for part in task)]
+    """Run tasks on the workers, or in this process where a worker failed; each partition counts once.
+
+    Raises:
+        ClusterError: If a shard cannot apply a partition, or a task failed _MAX_ATTEMPTS times.
+        SourceError: If a partition cannot be read.
+    """
+    ingested = IngestResult()
+    waiting = [(task, 0) for task in tasks if not all(engine.partition_is_applied(part.name) for part in task)]
     count = len(waiting)
-    done = 0
-    running: list[tuple[Task, Any]] = []
+    running: list[tuple[Task, int, Any]] = []
     while waiting or running:
         actors = link.actors
         client = link.client
-        while waiting and len(running) < _AT_A_TIME * max(1, len(actors)):
-            task, first = waiting.pop(0)
+        while waiting and len(running) < _TASKS_PER_WORKER * max(1, len(actors)):
+            task, attempts = waiting.pop(0)
             future = None
             with contextlib.suppress(OSError, RuntimeError, TimeoutError):
-                # Workers that cannot reach each other may both reach us.
-                future = submit(client, task, actors) if first else here(task, actors)
-            running.append((task, future))
-        task, future = running.pop(
-            next((index for index, (_, task_future) in enumerate(running) if _is_done(task_future)), 0)
+                # Workers that cannot reach each other may both be reachable from this process.
+                future = here(task, actors) if attempts else submit(client, task, actors)
+            running.append((task, attempts, future))
+        task, attempts, future = running.pop(
+            next((index for index, (_, _, task_future) in enumerate(running) if _is_done(task_future)), 0)
         )
         result = _result(future)
+        if result is not None and result.rejected is not None:
+            shard, reason = result.rejected
+            raise ClusterError(f"shard {shard} cannot apply {task[0].name}: {reason}")
         if result is None or result.lost:
-            for shard in () if result is None else result.lost:
-                link.check(shard)
-            waiting.append((task, False))
+            lost = [] if result is None else result.lost
+            _wait_before_retry(link, task, attempts, lost)
+            waiting.append((task, attempts + 1))
             continue
         if result.refused is not None:
             name, message, row = result.refused
             raise SourceError(message) if name != "BadRowError" or row is None else BadRowError(message, row=row)
         engine.record_partitions([part.name for part in task], result.totals)
-        done += 1
         rows, skipped = result.counts.tolist()
         numbers = result.skipped[result.skipped >= 0]
-        fed.rows = fed.rows + rows
-        fed.batches = fed.batches + 1
-        fed.note(numbers, numbers[:0])
-        fed.skipped_count += skipped - len(numbers)
+        ingested.rows += rows
+        ingested.batches += 1
+        ingested.note(numbers, numbers[:0])
+        ingested.skipped_count += skipped - len(numbers)
         if tick is not None:
-            tick(fed.rows, done / count)
+            tick(ingested.rows, ingested.batches / count)
     engine.commit()
-    return fed
+    return ingested
+
+
+def _wait_before_retry(link: DaskTransport, task: Task, attempts: int, lost: Sequence[int]) -> None:
+    """Wait until the lost shards answer again, or raise ClusterError after the last attempt."""
+    if attempts + 1 >= _MAX_ATTEMPTS:
+        reason = f"shard {lost[0]} did not acknowledge it" if lost else "its task ended without a result"
+        raise ClusterError(f"{task[0].name} was not ingested after {_MAX_ATTEMPTS} attempts: {reason}")
+    for shard in lost:
+        link.check(shard)
+    if attempts:
+        time.sleep(RETRY_DELAYS[min(attempts, len(RETRY_DELAYS)) - 1])
 
 
 def _addresses(actors: Actors) -> dict[int, tuple[str, str]]:
@@ -304,14 +361,14 @@ def _result(future: Any) -> _TaskResult | None:
     try:
         result: _TaskResult = future.result()
         return result
-    except (Exception, CancelledError):
-        return None
+    except (Exception, asyncio.CancelledError):
+        return None  # whatever the worker lacked, this process may have: the next attempt is made here
     finally:
         future.release()
 
 
 def _files_of(frame: Any, columns: Sequence[str]) -> list[InputFile] | None:
-    """Return the local Parquet files that a Dask DataFrame consists of, None if it is anything else than their rows."""
+    """Return the local Parquet files that a Dask DataFrame consists of; None if it is anything else than their rows."""
     expression = frame.optimize(fuse=False).expr
     kind = type(expression).__name__
     if kind not in ("ReadParquetFSSpec", "ReadParquetPyarrowFS"):

@@ -52,7 +52,7 @@ def open_engines(
     address: str | None = None,
     workers: int | None = None,
     shards: int | None = None,
-    tell: Callable[[str], None] = lambda message: None,
+    on_wait: Callable[[str], None] = lambda message: None,
     **options: Any,
 ) -> Iterator[Callable[..., ClusterEngine]]:
     """Yield what opens an engine on the cluster at ``address``, or on ``workers`` processes of this machine.
@@ -84,7 +84,7 @@ def open_engines(
 
         def opened(**more: Any) -> ClusterEngine:
             return ClusterEngine(
-                config, DaskTransport(connect, shards or old_shard_count or count, tell=tell), **options, **more
+                config, DaskTransport(connect, shards or old_shard_count or count, on_wait=on_wait), **options, **more
             )
 
         yield opened
