@@ -81,7 +81,7 @@ def on_one_processor(folder: Path, rows: int) -> float:
 
 def two_workers(folder: Path, rows: int, client: Any) -> float:
     from panstream.distributed.sharded._coordinator import ClusterEngine
-    from panstream.distributed.sharded._dask_link import DaskTransport
+    from panstream.distributed.sharded._dask_transport import DaskTransport
     from panstream.distributed.sharded.session import ingest
     from panstream.engine.config.config import read_config
 
@@ -124,7 +124,7 @@ def names_settings(window: bool) -> dict[str, object]:
 def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
     """Count names on as many workers, or in this process alone."""
     from panstream.distributed.sharded._coordinator import ClusterEngine
-    from panstream.distributed.sharded._dask_link import DaskTransport
+    from panstream.distributed.sharded._dask_transport import DaskTransport
     from panstream.distributed.sharded.session import ingest as feed_cluster
     from panstream.engine.config.config import read_config
     from panstream.engine.runtime.engine import Engine

@@ -68,7 +68,6 @@ NOT_YET = {
     "audit.product",
     "client",
     "core",
-    "distributed.sharded",
     "distributed.two_party",
     "engine.rows",
     "engine.sources",

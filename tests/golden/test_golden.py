@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from panstream import Monitor
-from panstream.distributed.sharded._backend import read_shard_count
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import InProcessShardTransport
+from panstream.distributed.sharded._resharding import read_shard_count
+from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.engine.config.config import load_config
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest

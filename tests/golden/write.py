@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))  # the specimens belong to the tests
 
 from panstream.distributed.sharded._coordinator import ClusterEngine  # noqa: E402
-from panstream.distributed.sharded._links import InProcessShardTransport  # noqa: E402
+from panstream.distributed.sharded._transport import InProcessShardTransport  # noqa: E402
 from panstream.distributed.two_party.backend import TwoPartyBackend  # noqa: E402
 from panstream.distributed.two_party.local import InProcessTwoPartyTransport as TwoMachines  # noqa: E402
 from panstream.engine.config.config import load_config  # noqa: E402

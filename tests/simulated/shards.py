@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import ShardCall, ShardTransport
 from panstream.distributed.sharded._shard import Shard
+from panstream.distributed.sharded._transport import ShardCall, ShardTransport
 from panstream.engine.config.config import Config
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine

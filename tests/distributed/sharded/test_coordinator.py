@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from panstream.distributed.sharded._backend import read_shard_count
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import InProcessShardTransport, ShardCall
+from panstream.distributed.sharded._resharding import read_shard_count
+from panstream.distributed.sharded._transport import InProcessShardTransport, ShardCall
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime
@@ -234,7 +234,7 @@ def test_a_move_that_was_cut_short_changes_nothing(tmp_path: Path, monkeypatch: 
     with ClusterEngine(settings(*names, directory=tmp_path), InProcessShardTransport(2), zero_noise=True) as engine:
         engine.apply(batches(names)[0])
     with monkeypatch.context() as patch:
-        patch.setattr("panstream.distributed.sharded._backend.write_shard_count", interrupt)
+        patch.setattr("panstream.distributed.sharded._resharding.write_shard_count", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ClusterEngine(settings(*names, directory=tmp_path), InProcessShardTransport(4), zero_noise=True)
     assert read_shard_count(tmp_path) == 2
@@ -421,7 +421,7 @@ def test_shards_freeze_only_what_no_row_followed(tmp_path: Path) -> None:
         with opened(name, InProcessShardTransport(2)) as engine:
             (state,) = engine.announce_intrusion(CopyTime(at=copied))
             assert (state.done, state.verdict.covered) == (covered, covered), name
-            assert {len(shard._states["0/0/bits"].frozen) for shard in engine.link.open_shards} == {int(covered)}  # type: ignore[attr-defined]
+            assert {len(shard._states["0/0/bits"].frozen) for shard in engine.transport.open_shards} == {int(covered)}  # type: ignore[attr-defined]
 
 
 def test_counters_are_refreshed_on_every_shard_and_decoded_for_it(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from distributed import Client, Security
 
 from panstream.distributed.sharded._cell_messages import CellMessage
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import DaskTransport
-from panstream.distributed.sharded._links import ShardCall
+from panstream.distributed.sharded._dask_transport import DaskTransport
+from panstream.distributed.sharded._transport import ShardCall
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
 from panstream.distributed.sharded.dask_setup import apply_hardened_config
 from panstream.distributed.sharded.dataframes import feed_files

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import InProcessShardTransport
+from panstream.distributed.sharded._transport import InProcessShardTransport
 from tests.distributed.sharded.processes import processes
 from tests.distributed.sharded.zygote import SIZE, settings
 

@@ -20,7 +20,7 @@ from distributed.protocol.core import dumps
 from distributed.protocol.serialize import to_serialize
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import InProcessShardTransport
+from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
 from panstream.distributed.sharded.dask_setup import apply_hardened_config
 from panstream.distributed.sharded.dataframes import _ingest

@@ -42,18 +42,20 @@ def one_machine(algorithm: Any, batches: Any, rng: NoiseSource) -> Any:
 
 
 def many(algorithm: Any, batches: Any, shards: int, make: Any = NoiseSource, marked: int = 32) -> Any:
-    division = partitioning_for(algorithm, shards)
+    partitioning = partitioning_for(algorithm, shards)
     with make() as source:
-        parts = [division.initial_shard(shard, source) for shard in range(shards)]
-    outgoing = OutgoingQueue({"q": (algorithm, 1)}, shards, marked=marked)
+        parts = [partitioning.initial_shard(shard, source) for shard in range(shards)]
+    outgoing = OutgoingQueue({"q": (algorithm, 1)}, shards, cells_per_row=marked)
     for each in batches:
         batch = batch_of(algorithm, each)
         outgoing.expect(len(batch))
         outgoing.add("q", (0, 0), batch)
         for shard, sent in enumerate(outgoing.messages({"q": [(0, 0)]})):
             for message in sent:
-                message.apply(division, shard, lambda slot, part=parts[shard]: part, make)
-    return division.assemble([division.decode(division.encode(part, n), n) for n, part in enumerate(parts)], 0)
+                message.apply(partitioning, shard, lambda slot, part=parts[shard]: part, make)
+    return partitioning.assemble(
+        [partitioning.decode(partitioning.encode(part, n), n) for n, part in enumerate(parts)], 0
+    )
 
 
 def same(one: Any, other: Any) -> bool:
@@ -125,15 +127,15 @@ def test_with_noise_the_laws_cannot_be_told_apart(algorithm: Any) -> None:
 def test_too_little_noise_in_one_shard_would_be_seen() -> None:
     """The same test statistic, on states whose second shard starts at zero."""
     algorithm = OptBern(universe=300, epsilon=1.0)
-    division = CellPartitioning(algorithm, 2)
+    partitioning = CellPartitioning(algorithm, 2)
     one = []
     other = []
     for _ in range(RUNS):
         with NoiseSource() as rng:
             one.append(popcount(algorithm.initial_state(rng).bits))
-            parts = [algorithm.initial_cells(division.count(shard), rng) for shard in range(2)]
+            parts = [algorithm.initial_cells(partitioning.ownership.count(shard), rng) for shard in range(2)]
         parts[1].bits[:] = 0
-        other.append(popcount(division.assemble(parts, 0).bits))
+        other.append(popcount(partitioning.assemble(parts, 0).bits))
     assert stats.ks_2samp(one, other).pvalue < ALPHA
 
 
@@ -167,6 +169,6 @@ def test_rebalancing_moves_cells_and_changes_none() -> None:
     with NoiseSource() as rng:
         state = algorithm.initial_state(rng)
     for shards in (2, 5, 3):
-        division = partitioning_for(algorithm, shards)
-        parts = [division.extract_shard(state, shard) for shard in range(shards)]
-        assert same(state, division.assemble(parts, 0))
+        partitioning = partitioning_for(algorithm, shards)
+        parts = [partitioning.extract_shard(state, shard) for shard in range(shards)]
+        assert same(state, partitioning.assemble(parts, 0))

@@ -12,7 +12,7 @@ import pytest
 
 from panstream.distributed.sharded import dataframes
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import InProcessShardTransport
+from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, plan_read_tasks
 from panstream.distributed.sharded.dataframes import _files_of, _ingest
 from panstream.engine.runtime.engine import Engine

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems, FrequentState
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._links import InProcessShardTransport, ShardCall
 from panstream.distributed.sharded._outgoing_queue import OutgoingQueue
 from panstream.distributed.sharded._partitioning import TablePartitioning
 from panstream.distributed.sharded._table_messages import TableMessage
+from panstream.distributed.sharded._transport import InProcessShardTransport, ShardCall
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import BudgetExhausted
@@ -40,21 +40,21 @@ def whole(algorithm: FrequentItems, batches: list[Any]) -> FrequentState:
 
 def divided(algorithm: FrequentItems, batches: list[Any], shards: int) -> tuple[FrequentState, list[TableMessage]]:
     """Return the tables that shards have together, and what they were sent, which is overwritten."""
-    division = TablePartitioning(algorithm, shards)
+    partitioning = TablePartitioning(algorithm, shards)
     sent = []
     with NoiseSource() as rng:
-        parts = [division.initial_shard(shard, rng) for shard in range(shards)]
+        parts = [partitioning.initial_shard(shard, rng) for shard in range(shards)]
     outgoing = OutgoingQueue({"q": (algorithm, 1)}, shards)
     for given_rows in batches:
         batch = algorithm.batch(given_rows)
         outgoing.expect(len(batch))
         outgoing.add("q", (0, 0), batch)
         for shard, (message,) in enumerate(outgoing.messages({"q": [(0, 0)]})):
-            message.apply(division, shard, lambda slot, part=parts[shard]: part, NoiseSource)
+            message.apply(partitioning, shard, lambda slot, part=parts[shard]: part, NoiseSource)
             message.wipe()
             assert isinstance(message, TableMessage)
             sent.append(message)
-    return division.assemble(parts, 0), sent
+    return partitioning.assemble(parts, 0), sent
 
 
 def same(one: FrequentState, other: FrequentState) -> bool:
@@ -85,11 +85,11 @@ def test_any_names_move_the_same_cells(names: list[str], shards: int, rows: int)
 @pytest.mark.parametrize("shards", [2, 3, 5])
 def test_every_table_has_one_owner_and_memory_is_divided(shards: int) -> None:
     algorithm = FrequentItems(epsilon=1.0, delta=1e-6)
-    division = TablePartitioning(algorithm, shards)
-    places = [division.places(shard) for shard in range(shards)]
+    partitioning = TablePartitioning(algorithm, shards)
+    places = [partitioning.indices(shard) for shard in range(shards)]
     for name, count in (("levels", algorithm.levels), ("rows", algorithm.rows)):
         assert sorted(np.concatenate([each[name] for each in places]).tolist()) == list(range(count))
-    cells = [division.cells(shard) for shard in range(shards)]
+    cells = [partitioning.cells(shard) for shard in range(shards)]
     assert sum(cells) == algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width
     assert max(cells) * shards < 1.1 * sum(cells)
 
@@ -97,22 +97,24 @@ def test_every_table_has_one_owner_and_memory_is_divided(shards: int) -> None:
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_a_shard_without_tables_takes_part_like_any_other(delta: float) -> None:
     algorithm = FrequentItems(epsilon=1.0, delta=delta, max_item_bytes=4, width=256, row_width=256, rows=2)
-    division = TablePartitioning(algorithm, 7)
+    partitioning = TablePartitioning(algorithm, 7)
     with NoiseSource() as rng:
-        part = division.initial_shard(6, rng)
-        division.refresh(part, 6, rng)
-        shown = division.shown(part, rng)
-    assert (division.cells(6), part.draws, shown.draws) == (0, 2, 3)
-    assert same(division.decode(division.encode(part, 6), 6), part)
+        part = partitioning.initial_shard(6, rng)
+        partitioning.refresh(part, 6, rng)
+        shown = partitioning.with_release_noise(part, rng)
+    assert (partitioning.cells(6), part.draws, shown.draws) == (0, 2, 3)
+    assert same(partitioning.decode(partitioning.encode(part, 6), 6), part)
 
 
 def test_moving_tables_changes_none() -> None:
     with NoiseSource() as rng:
         state = replace(EXACT, epsilon=1.0).initial_state(rng)
     for shards in (2, 5, 3):
-        division = TablePartitioning(EXACT, shards)
-        parts = [division.decode(division.encode(division.extract_shard(state, n), n), n) for n in range(shards)]
-        assert same(state, division.assemble(parts, 0))
+        partitioning = TablePartitioning(EXACT, shards)
+        parts = [
+            partitioning.decode(partitioning.encode(partitioning.extract_shard(state, n), n), n) for n in range(shards)
+        ]
+        assert same(state, partitioning.assemble(parts, 0))
 
 
 @pytest.mark.parametrize("rows", [10, 70_000])
@@ -229,9 +231,9 @@ def test_tables_travel_with_release_noise_only(tmp_path: Path) -> None:
     link.open({"q": algorithm}, tmp_path)
     link.send([ShardCall(n, "apply", (1, 0, [], [([], ["0/0/q"], [])])) for n in range(2)])
     for number, shard in enumerate(link.open_shards):
-        division = TablePartitioning(algorithm, 2)
-        held = division.decode(shard.gather("0/0/q"), number)
-        shown = [division.decode(shard.noisy_tables("0/0/q"), number) for _ in range(2)]
+        partitioning = TablePartitioning(algorithm, 2)
+        held = partitioning.decode(shard.gather("0/0/q"), number)
+        shown = [partitioning.decode(shard.noisy_tables("0/0/q"), number) for _ in range(2)]
         assert [held.draws, *(each.draws for each in shown)] == [1, 2, 2]
         for name, law in zip(("levels", "rows"), algorithm.laws, strict=True):
             before = getattr(held, name)
@@ -241,7 +243,7 @@ def test_tables_travel_with_release_noise_only(tmp_path: Path) -> None:
                 # chance below 1e-9: the variance of some thousand draws is off by less than 6 standard errors
                 assert abs(each.var() / law.variance - 1) < 6 * math.sqrt(2 / each.size)
         shard.refresh(2, ["0/0/q"])
-        assert division.decode(shard.gather("0/0/q"), number).draws == 2
+        assert partitioning.decode(shard.gather("0/0/q"), number).draws == 2
     link.close()
 
 

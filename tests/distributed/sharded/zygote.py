@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from panstream.distributed.sharded import dataframes, session  # noqa: F401
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import DaskTransport
-from panstream.distributed.sharded._links import InProcessShardTransport
+from panstream.distributed.sharded._dask_transport import DaskTransport
+from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.distributed.sharded.dask_setup import apply_hardened_config, serve_worker
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.testing.memory import allow_scan

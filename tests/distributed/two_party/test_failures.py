@@ -55,14 +55,14 @@ def test_certificates_that_do_not_fit(tmp_path: Path) -> None:
         for identity in (foreign, mixed):
             link = HttpsTwoPartyTransport(trio.urls, ("a", "b"), identity)
             with pytest.raises(TwoPartyError, match=r"machine a: (no secure connection|it cannot be reached)"):
-                open_engine(config, link=link, zero_noise=True)
+                open_engine(config, transport=link, zero_noise=True)
         with pytest.raises(InvalidParameter, match="same name, or the same address"):
             HttpsTwoPartyTransport((trio.urls[0], trio.urls[0]), ("a", "b"), trio.made["front"])
         both = HttpsTwoPartyTransport(
             (trio.urls[0], trio.urls[0].replace("127.0.0.1", "localhost")), ("a", "b"), trio.made["front"]
         )
         with pytest.raises(TwoPartyError, match="machine b: the certificate at its address carries another name"):
-            open_engine(config, link=both, zero_noise=True)
+            open_engine(config, transport=both, zero_noise=True)
         missing = {"certificate": tmp_path / "none.pem", "key": foreign.key, "authority": foreign.authority}
         with pytest.raises(InvalidParameter, match="certificate, key or authority file cannot be read"):
             HttpsTwoPartyTransport(trio.urls, ("a", "b"), Identity(**missing))

@@ -55,11 +55,11 @@ def trio(tmp_path: Path) -> Iterator[Trio]:
 @pytest.mark.slow
 def test_answers_over_tls_are_true(trio: Trio) -> None:
     config = read_config(settings(trio.directory))
-    with open_engine(config, link=trio.link(), zero_noise=True) as engine:
+    with open_engine(config, transport=trio.link(), zero_noise=True) as engine:
         engine.apply(batch(0))
         trio.servers[1].rerandomize_idle()  # type: ignore[attr-defined]
         before = trio.first.step
-    with open_engine(config, link=trio.link(), zero_noise=True) as engine:
+    with open_engine(config, transport=trio.link(), zero_noise=True) as engine:
         engine.apply(batch(1))
         found = values(engine)
     assert trio.first.step == before + 2 + len(QUERIES)
@@ -70,15 +70,17 @@ def test_answers_over_tls_are_true(trio: Trio) -> None:
 def test_strangers_and_machines_that_are_gone(trio: Trio) -> None:
     config = read_config(settings(trio.directory))
     with pytest.raises(TwoPartyError, match="403"):
-        open_engine(config, link=trio.link("stranger"), zero_noise=True)
+        open_engine(config, transport=trio.link("stranger"), zero_noise=True)
     swapped = HttpsTwoPartyTransport((trio.urls[1], trio.urls[0]), ("b", "a"), trio.made["front"])
     with pytest.raises(TwoPartyError, match="the first machine"):
-        open_engine(config, link=swapped, zero_noise=True)
+        open_engine(config, transport=swapped, zero_noise=True)
     with pytest.raises(TwoPartyError, match="another name"):
-        open_engine(config, link=HttpsTwoPartyTransport(trio.urls, ("a", "c"), trio.made["front"]), zero_noise=True)
+        open_engine(
+            config, transport=HttpsTwoPartyTransport(trio.urls, ("a", "c"), trio.made["front"]), zero_noise=True
+        )
     with pytest.raises(InvalidParameter, match="machines must be two"):
         HttpsTwoPartyTransport(trio.urls, ("a", "a"), trio.made["front"])
-    with open_engine(config, link=trio.link(), zero_noise=True) as engine:
+    with open_engine(config, transport=trio.link(), zero_noise=True) as engine:
         engine.apply(batch(0))
         trio.servers[0].stop()
         with pytest.raises(TwoPartyError, match="machine b: it cannot be reached"):

@@ -45,7 +45,7 @@ def served(directory: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
         config,
         ServerSettings(port=0, limits=Limits()),
         on_started=lambda address: ready.set(),
-        engine=lambda publish: open_engine(config, link=link, publish=publish, zero_noise=True),
+        engine=lambda publish: open_engine(config, transport=link, publish=publish, zero_noise=True),
     )
     thread = threading.Thread(target=running.run_until_stopped)
     thread.start()

@@ -1,7 +1,7 @@
-"""The same questions on many machines: shards that own disjoint cells, held by Dask workers.
+"""Streams on a Dask cluster: shards on the workers own disjoint cells of the states.
 
-This package partitions states, moves cells and drives workers; what an update does to a cell is the algorithm's
-(`panstream.core.shardable`). ``spark`` counts a column with Spark, under a weaker promise. Needs
+This package partitions states, routes updates and drives workers; what an update does to a cell is up to the
+algorithm (`panstream.core.shardable`). ``spark`` counts a column with Spark, under a weaker claim. Needs
 ``panstream[dask]``. See docs/howto/cluster.md; the claims are proved in docs/proofs/cluster.md.
 """
 

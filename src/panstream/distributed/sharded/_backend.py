@@ -1,31 +1,27 @@
-"""The coordinator's side of divided states: rows out to the shards, whole noisy states back for a release.
+"""The coordinator's side of sharded states: sends updates to the shards, assembles noisy states for a release.
 
 Every commit is one step of every shard, whatever the rows of the step were and whether there were any. States that
-cannot be divided (the continual ones: a few numbers each) stay with the coordinator, where they need no more noise
-than on one machine; workers send them what a batch adds up to, not rows.
+cannot be sharded (the continual ones: a few numbers each) stay with the coordinator, where they need no more noise
+than on one machine; workers send them sums of batches, not rows.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
 from panstream.core.registry import algorithm_from_header
 from panstream.core.shardable import ShardableTables, is_shardable
-from panstream.distributed.sharded._links import InProcessShardTransport, ShardCall, ShardTransport
 from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue, wipe_messages
 from panstream.distributed.sharded._partitioning import partitioning_for, wipe_state
-from panstream.distributed.sharded._shard import Origin, Part, Status, position_of, query_of
+from panstream.distributed.sharded._shard import Origin, Part, Status, position_of
+from panstream.distributed.sharded._transport import ShardCall, ShardTransport
 from panstream.engine.runtime.state_backend import LocalBackend, RemoteStateRecord, Slot, StateHandle, state_name
-from panstream.engine.storage.disk import Disk
-from panstream.errors import ConfigError, NotSupported, StoreError
+from panstream.errors import NotSupported, StoreError
 from panstream.primitives import codec
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Refresh
@@ -33,7 +29,7 @@ from panstream.privacy.claim import Refresh
 
 @dataclass(slots=True, kw_only=True)
 class _CommitGroup:
-    """Batches that reach every shard together, or, where one comes ``again``, those shards that do not have it."""
+    """Batches that are sent to every shard together; ``again`` marks a single batch that some shards have already."""
 
     origins: list[Origin] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
@@ -42,64 +38,75 @@ class _CommitGroup:
 
 
 class ClusterBackend(LocalBackend):
-    """Holds the divided states of an engine on the shards of a link.
+    """State backend of an engine whose sharded states are with the shards of a transport.
 
-    ``queries`` gives the algorithm and the number of groups of every query whose state is divided. ``rng`` is for
-    tests.
+    Args:
+        transport: Reaches the shards.
+        queries: The algorithm and the number of groups of every query.
+        rng: For tests.
     """
 
     def __init__(
         self,
-        link: ShardTransport,
+        transport: ShardTransport,
         queries: Mapping[str, tuple[Any, int]] | None = None,
         *,
         rng: NoiseSource | None = None,
     ) -> None:
         super().__init__(rng)
-        self._link = link
+        self._transport = transport
         self.rng = rng
-        self._outgoing = OutgoingQueue(queries or {}, link.shards)
-        self._open: dict[str, list[Slot]] = {}  # the divided states of every query
-        self._parts: list[_CommitGroup] = []  # closed, and waiting to be sent
-        self._part = _CommitGroup()
-        self._next: tuple[int, Sequence[Origin]] = (0, ())
+        self._outgoing = OutgoingQueue(queries or {}, transport.shards)
+        self._open: dict[str, list[Slot]] = {}  # the sharded states of every query
+        self._closed_groups: list[_CommitGroup] = []  # waiting to be sent
+        self._group = _CommitGroup()
+        self._next_batch: tuple[int, Sequence[Origin]] = (0, ())
         self._drawing = False
-        self.waits = False  # whether batches came since the last step
-        self.step = self.least = self.lowest = self._committed = 0
+        self.has_unsent_batches = False
+        self.step = 0
+        self.stored_step = 0  # that the coordinator's checkpoint has: every shard must have reached it
+        self.lowest_step = 0  # of all shards, when they were opened
+        self._committed = 0
         self.ahead: dict[str, set[Origin]] = {}  # batches that some shards have and the coordinator does not
         self.absorbed: set[str] = set()
 
     def join(self) -> list[Status]:
-        """Ask every shard how far it came."""
-        statuses: list[Status] = self._link.send([ShardCall(shard, "status") for shard in range(self._link.shards)])
-        self.step = max(step for step, _, _, _ in statuses)
-        self.lowest = min(step for step, _, _, _ in statuses)
-        self.absorbed = {name for _, _, absorbed, _ in statuses for name in absorbed}
-        for _, recent, _, _ in statuses:
-            for origin in recent:
+        """Ask every shard for its status, and record which steps, partitions and batches the shards have."""
+        statuses: list[Status] = self._transport.send(
+            [ShardCall(shard, "status") for shard in range(self._transport.shards)]
+        )
+        self.step = max(status.step for status in statuses)
+        self.lowest_step = min(status.step for status in statuses)
+        self.absorbed = {name for status in statuses for name in status.absorbed}
+        for status in statuses:
+            for origin in status.recent:
                 self.ahead.setdefault(origin[0], set()).add(origin)
         return statuses
 
     def check_reached(self) -> None:
         """Raise StoreError if a shard's directory is older than what the coordinator knows to be durable."""
-        if self.lowest < self.least:
+        if self.lowest_step < self.stored_step:
             raise StoreError(
-                f"a shard is at step {self.lowest} but had reached step {self.least}: its directory is missing or was "
-                "rolled back"
+                f"a shard is at step {self.lowest_step} but had reached step {self.stored_step}: its directory is "
+                "missing or was rolled back"
             )
 
-    # What the engine asks of a backend.
+    # Interface of a state backend, called by the engine.
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
-        """Return a fresh state; the shards start their parts with the next step."""
+        """Return a new state; the shards start their parts with the next step."""
         if not is_shardable(algorithm):
             return super().start(query, slot, algorithm)
-        self._part.opened.append(state_name(query, slot))
+        self._group.opened.append(state_name(query, slot))
         self._open.setdefault(query, []).append(slot)
         return _open_state(self, query, slot, algorithm, 0)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
-        """Return the state again."""
+        """Return the state of a checkpoint's record; its cells are with the shards.
+
+        Raises:
+            StoreError: If the checkpoint holds the state itself, as that of a single process does.
+        """
         header, _ = codec.read_header(data, checked=False)  # the store has authenticated it
         algorithm = algorithm_from_header(header)
         if not is_shardable(algorithm):
@@ -110,41 +117,44 @@ class ClusterBackend(LocalBackend):
                 "or start it in a new directory"
             )
         record = RemoteStateRecord.from_bytes(data)
-        self.least = self._committed = max(self.least, record.step)
+        self.stored_step = self._committed = max(self.stored_step, record.step)
         self._open.setdefault(query, []).append(slot)
         return _open_state(self, query, slot, algorithm, record.released)
 
     def announce_batch(self, rows: int, origins: Sequence[Origin]) -> None:
-        """Hear how many rows the next batch has, selected or not, and whose they are."""
-        self._next = (rows, origins)
+        """Announce the number of rows of the next batch, selected or not, and its origins."""
+        self._next_batch = (rows, origins)
 
     def begin(self, producer: str | None, sequence: int) -> None:
-        """Begin the batch that is expected. One that some shards have goes by itself: it is taken whole or not."""
-        (rows, origins), self._next = self._next, (0, ())
+        """Begin the announced batch.
+
+        One that some shards have already is a group of its own: a shard applies a group as a whole or not at all.
+        """
+        (rows, origins), self._next_batch = self._next_batch, (0, ())
         self._drawing = False
-        self.waits = True
+        self.has_unsent_batches = True
         again = any(producer in self.ahead for producer, _, _ in origins)
         if again:
             assert len(origins) == 1
-            self._close_part()
-        self._part.again = again
-        self._part.origins += origins
+            self._close_group()
+        self._group.again = again
+        self._group.origins += origins
         self._outgoing.expect(rows)
 
     def end_batch(self) -> None:
-        """Let the batch wait for the end of the step, where all of its batches are sent together."""
-        if self._part.again:
-            self._close_part()
+        """Leave the batch queued until the step ends and all of its batches are sent together."""
+        if self._group.again:
+            self._close_group()
 
     def flush(self) -> None:
-        """Send the step to all shards, rows or none, and return when every one of them has it durable."""
+        """Send the step to all shards, with rows or without; it is durable on every one of them when this returns."""
         self.check_reached()
-        self._drawing = self.waits = False
-        self._close_part()
-        parts = self._parts
-        self._parts = []
+        self._drawing = self.has_unsent_batches = False
+        self._close_group()
+        parts = self._closed_groups
+        self._closed_groups = []
         parts_by_shard: list[list[Part]] = [
-            [(part.origins, part.opened, part.work[shard]) for part in parts] for shard in range(self._link.shards)
+            [(part.origins, part.opened, part.work[shard]) for part in parts] for shard in range(self._transport.shards)
         ]
         try:
             self._call_all_shards("apply", self._committed, [*self.ahead], own=parts_by_shard)
@@ -154,7 +164,7 @@ class ClusterBackend(LocalBackend):
                     wipe_messages(work)
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
-        """Hear that the coordinator has committed, and tell all shards to give up states that are over."""
+        """Note that the coordinator has committed, and drop the states that are over on all shards."""
         self._committed = self.step
         over = [(query, slot) for query, slot in gone if slot in self._open.get(query, ())]
         if over:
@@ -163,11 +173,11 @@ class ClusterBackend(LocalBackend):
             self._open[query].remove(slot)
 
     def drop_stale(self, names: Collection[str]) -> None:
-        """Tell all shards to give up states that were over before they could hear of it."""
+        """Drop states on all shards: those that are over, also if the coordinator ended before it could say so."""
         self._call_all_shards("drop", [*names])
 
     def caught_up(self, seen: Mapping[str, tuple[int, float]]) -> None:
-        """Forget batches of shards that the coordinator has too, and has committed."""
+        """Forget those batches ``ahead`` that the coordinator has committed by now, at position ``seen``."""
         for producer in [*self.ahead]:
             last_seen = seen.get(producer, (-1, 0.0))
             self.ahead[producer] = {origin for origin in self.ahead[producer] if position_of(origin) > last_seen}
@@ -175,80 +185,80 @@ class ClusterBackend(LocalBackend):
                 del self.ahead[producer]
 
     def forget(self, producers: Collection[str]) -> None:
-        """Let batches of some producers be forgotten: they will not come again."""
+        """Forget batches of producers that will not send again."""
         for producer in producers:
             self.ahead.pop(producer, None)
 
-    # What divided states ask.
+    # Called by the states.
 
     def send_rows(self, query: str, slot: Slot, batch: Any) -> None:
-        """Cut a checked batch up by owner, and wipe it."""
+        """Queue a checked batch, and wipe it."""
         try:
             self._outgoing.add(query, slot, batch)
         finally:
             batch.wipe()
 
     def gather(self, query: str, slot: Slot, algorithm: Any, released: int, *, shown: bool = False) -> Any:
-        """Return the whole noisy state, with all rows in it that were applied; ``shown``, with release noise too.
+        """Return the complete noisy state with all applied rows; if ``shown``, with release noise added by the shards.
 
-        A draw begins with a step, whether rows wait or not; its other states are gathered in the same one.
+        A draw begins with a step, whether rows are queued or not; its other states are gathered in the same one.
         """
         self.catch_up()
         return self.assemble(state_name(query, slot), algorithm, released, "noisy_tables" if shown else "gather")
 
     def catch_up(self) -> None:
-        """Let all rows that were applied reach the shards before something is drawn from their states."""
+        """Send all applied rows to the shards before an answer is drawn from their states."""
         if not self._drawing:
             self.flush()
             self._drawing = True
 
     def assemble(self, name: str, algorithm: Any, released: int, method: str = "gather") -> Any:
-        """Return the whole noisy state as the shards hold it, or show it."""
-        division = partitioning_for(algorithm, self._link.shards)
-        parts = self._link.send([ShardCall(shard, method, (name,)) for shard in range(self._link.shards)])
-        states = [division.decode(data, shard) for shard, data in enumerate(parts)]
+        """Return the complete noisy state from the parts that ``method`` of every shard returns."""
+        partitioning = partitioning_for(algorithm, self._transport.shards)
+        parts = self._transport.send([ShardCall(shard, method, (name,)) for shard in range(self._transport.shards)])
+        states = [partitioning.decode(data, shard) for shard, data in enumerate(parts)]
         try:
-            return division.assemble(states, released)
+            return partitioning.assemble(states, released)
         finally:
             for state in states:
                 wipe_state(state)
 
     def refresh(self, query: str, slot: Slot) -> None:
-        """Let every shard refresh its part of a state."""
+        """Refresh a state on every shard."""
         self._call_all_shards("refresh", [state_name(query, slot)])
 
-    def _close_part(self) -> None:
-        """Turn the batches since the last part into messages: of as many bytes whatever was selected."""
-        self._part.work = self._outgoing.messages(self._open)
-        self._parts.append(self._part)
-        self._part = _CommitGroup()
+    def _close_group(self) -> None:
+        """End the current group: its batches become messages, whose size does not depend on what was selected."""
+        self._group.work = self._outgoing.messages(self._open)
+        self._closed_groups.append(self._group)
+        self._group = _CommitGroup()
 
     def _call_all_shards(self, method: str, *shared: Any, own: Sequence[Any] = ()) -> None:
-        """Let every shard do one more step, with arguments that all share and, behind them, what is its own."""
+        """Call a method of every shard as the next step, with ``shared`` arguments and then its own one, if any."""
         self.step += 1
-        shards = range(self._link.shards)
-        self._link.send([ShardCall(n, method, (self.step, *shared, *own[n : n + 1])) for n in shards])
+        shards = range(self._transport.shards)
+        self._transport.send([ShardCall(n, method, (self.step, *shared, *own[n : n + 1])) for n in shards])
 
 
 class _ShardedState:
     """A state whose cells are with the shards."""
 
-    __slots__ = ("_backend", "_place", "_released", "algorithm")
+    __slots__ = ("_backend", "_key", "_released", "algorithm")
 
     def __init__(self, backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> None:
         self.algorithm = algorithm
         self._backend = backend
-        self._place = (query, slot)
+        self._key = (query, slot)
         self._released = released
 
     def apply(self, batch: Any) -> None:
-        """Take a checked batch, and wipe it; it is with the shards when the step is over."""
-        self._backend.send_rows(*self._place, batch)
+        """Queue a checked batch, and wipe it; the shards have it when the step is over."""
+        self._backend.send_rows(*self._key, batch)
 
     @contextlib.contextmanager
-    def _whole(self) -> Iterator[tuple[Any, NoiseSource]]:
-        """Bring the noisy cells together, and wipe them."""
-        state = self._backend.gather(*self._place, self.algorithm, self._released)
+    def _assembled(self) -> Iterator[tuple[Any, NoiseSource]]:
+        """Assemble the noisy cells for the time of the block, then wipe them."""
+        state = self._backend.gather(*self._key, self.algorithm, self._released)
         try:
             with NoiseSource() if self._backend.rng is None else self._backend.rng as rng:
                 yield state, rng
@@ -256,24 +266,24 @@ class _ShardedState:
             wipe_state(state)
 
     def release(self) -> Estimate:
-        """Let the algorithm release the whole state, as on one machine."""
-        with self._whole() as (state, rng):
+        """Release the assembled state, as on one machine."""
+        with self._assembled() as (state, rng):
             estimate: Estimate = self.algorithm.release(state, rng)
             self._released = state.released
         return estimate
 
     def tick(self) -> Estimate:
-        """Refuse: no divided algorithm releases at ticks."""
+        """Raise NotSupported: no sharded algorithm releases at ticks."""
         raise NotSupported(f"{type(self.algorithm).__name__} does not release at ticks")
 
     def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
         """Refresh the cells on every shard, if the algorithm was built for it."""
         if self.algorithm.freezes and self.algorithm.claim().intrusions.announced and rows_since_copy is not False:
             return Refresh.too_late(rows_since_copy)
-        with self._whole() as (state, rng):
-            self.algorithm.refresh(state, rng)  # raises where it was not paid for; the copy is thrown away
+        with self._assembled() as (state, rng):
+            self.algorithm.refresh(state, rng)  # raises where the claim has no refresh; the copy is discarded
             self._released = state.released
-        self._backend.refresh(*self._place)
+        self._backend.refresh(*self._key)
         return Refresh(covered=True)
 
     def to_bytes(self, *, checksum: bool = True) -> bytes:
@@ -287,109 +297,20 @@ class _ShardedTables(_ShardedState):
     __slots__ = ()
 
     def release(self) -> Estimate:
-        """Read the answer off the tables that the shards show, once."""
-        spent = consume_release(self._released, 1)
-        shown = self._backend.gather(*self._place, self.algorithm, spent, shown=True)
-        self._released = spent
-        estimate: Estimate = self.algorithm.estimate(shown)
+        """Compute the answer from tables to which the shards have added release noise; possible once."""
+        released = consume_release(self._released, 1)
+        noisy = self._backend.gather(*self._key, self.algorithm, released, shown=True)
+        self._released = released
+        estimate: Estimate = self.algorithm.estimate(noisy)
         return estimate
 
     def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
-        """Add noise on every shard, as often as asked."""
+        """Add noise on every shard; the number of refreshes is not limited."""
         self._backend.catch_up()
-        self._backend.refresh(*self._place)
+        self._backend.refresh(*self._key)
         return Refresh(covered=True)
 
 
 def _open_state(backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> _ShardedState:
     kind = _ShardedTables if isinstance(algorithm, ShardableTables) else _ShardedState
     return kind(backend, query, slot, algorithm, released)
-
-
-def read_shard_count(directory: Path) -> int | None:
-    """Return how many shards a stream's directory has, None if it has none yet."""
-    note = directory / "cluster.json"
-    return int(json.loads(note.read_text())["shards"]) if note.exists() else None
-
-
-def write_shard_count(directory: Path, shards: int) -> None:
-    """Write how many shards count from now on: the point from which only they do."""
-    if read_shard_count(directory) != shards:
-        new = directory / "cluster.json.new"
-        with new.open("w") as file:
-            json.dump({"shards": shards}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, directory / "cluster.json")
-        Disk().sync_directory(directory)
-    # Only now: until the note is replaced, the old shards are the only ones that count.
-    _destroy_stale_shards(directory, shards)
-
-
-def _destroy_stale_shards(directory: Path, shards: int) -> None:
-    """Make shards of another number unreadable, and remove them."""
-    for other in directory.glob("shards-*"):
-        if other.name != f"shards-{shards}":
-            for shard in other.iterdir():
-                _destroy(shard)
-            other.rmdir()
-
-
-def reshard(shards: int, algorithms: Mapping[str, Any], directory: Path, operator_key: bytes | None = None) -> None:
-    """Move all cells where the number of shards has changed. The directories must be within reach of this process."""
-    old_shard_count = read_shard_count(directory)
-    if old_shard_count is None:
-        return
-    _destroy_stale_shards(directory, old_shard_count)  # what an interrupted move left
-    if old_shard_count == shards:
-        return
-    old = InProcessShardTransport(old_shard_count)
-    new = InProcessShardTransport(shards)
-    try:
-        for link in (old, new):
-            link.open(algorithms, directory, operator_key)
-        _move(old, new, algorithms)
-    finally:
-        old.close()
-        new.close()
-    write_shard_count(directory, shards)
-
-
-def _move(old: InProcessShardTransport, new: InProcessShardTransport, algorithms: Mapping[str, Any]) -> None:
-    backend = ClusterBackend(old)
-    statuses = backend.join()
-    _, recent, absorbed, names = statuses[0]
-    if any((sorted(other[1]), sorted(other[2])) != (sorted(recent), sorted(absorbed)) for other in statuses):
-        raise ConfigError(
-            "the shards are at different positions, probably after a crash: start once with the old number of "
-            f"shards, {old.shards}, and feed the same input; then change it"
-        )
-    parts: list[dict[str, bytes]] = [{} for _ in range(new.shards)]
-    for name in names:
-        algorithm = algorithms.get(query_of(name))
-        if algorithm is None:
-            raise ConfigError(f"query {query_of(name)!r} is stored but not configured: keep it while shards are moved")
-        state = backend.assemble(name, algorithm, 0)
-        division = partitioning_for(algorithm, new.shards)
-        for shard, shard_parts in enumerate(parts):
-            part = division.extract_shard(state, shard)
-            shard_parts[name] = division.encode(part, shard)
-            wipe_state(part)
-        wipe_state(state)
-    new.send(
-        [ShardCall(shard, "replace", (backend.step + 1, parts[shard], recent, absorbed)) for shard in range(new.shards)]
-    )
-
-
-def _destroy(directory: str | os.PathLike[str]) -> None:
-    """Make a shard's directory unreadable: overwrite its key, then remove it."""
-    path = Path(directory)
-    names = [path / name for name in ("state.sealed", "state.new")]
-    for name in names:
-        with contextlib.suppress(FileNotFoundError), name.open("r+b", buffering=0) as file:
-            file.write(bytes(os.fstat(file.fileno()).st_size))
-            os.fsync(file.fileno())
-    for name in [*names, path / "lock"]:
-        name.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        path.rmdir()

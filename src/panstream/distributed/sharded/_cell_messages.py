@@ -1,8 +1,8 @@
-"""What a step means for the cells of every shard: as many bytes whatever the rows hold and whoever owns their cells.
+"""Updates of cells for every shard, in messages whose size does not depend on the rows or on who owns their cells.
 
-Of every query, every shard is sent either places, padded with -1 to a size that the number of rows in the step
-decides, or one bit for each of its cells. Which of the two, for which states, and with which columns is decided by
-public numbers alone.
+For every query, every shard is sent either indices of its cells, padded with -1 to a size that follows from the number
+of rows in the step, or one bit for each of its cells. Which of the two, for which states, and with which columns
+follows from public numbers only, so an observer of the network learns nothing else.
 """
 
 from __future__ import annotations
@@ -22,27 +22,31 @@ from panstream.primitives.packed_bits import pack_bits, unpack_bits
 
 Slot = tuple[int, int]  # window, group
 
-_LEAST = 256  # rows: fewer look the same
-_FINE = 4096  # up to here sizes are powers of two, from here on multiples of this
+_MIN_PADDED = 256  # rows: smaller steps have the same size
+_PADDING_STEP = 4096  # up to here sizes are powers of two, from here on multiples of this
 
 
 def padded_size(rows: int) -> int:
-    """Return how many rows are sent for a step of so many: the same for all up to 256.
+    """Return the number of rows that are sent for a step of ``rows`` rows: the same for all up to 256.
 
     >>> [padded_size(rows) for rows in (0, 1, 256, 257, 4096, 4097, 131072)]
     [256, 256, 256, 512, 4096, 8192, 131072]
     """
-    if rows <= _FINE:
-        return max(_LEAST, 1 << (max(rows, 1) - 1).bit_length())
-    return -(-rows // _FINE) * _FINE
+    if rows <= _PADDING_STEP:
+        return max(_MIN_PADDED, 1 << (max(rows, 1) - 1).bit_length())
+    return -(-rows // _PADDING_STEP) * _PADDING_STEP
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellMessage:
-    """What one shard does for one query: to its ``slots``, all that are open, either marks or rows.
+    """The update of one shard for one query, as marks or as rows; ``repr`` leaves both out.
 
-    ``marks`` has a row of bits for each slot. ``rows`` has the places, -1 for no row; where there are several slots,
-    which; and the what the algorithm's rows carry. What is in it is never shown: ``repr`` leaves it out.
+    Attributes:
+        query: The query's name.
+        slots: Windows and groups of all states that are open.
+        marks: A row of bits for each slot, one bit per cell; or None.
+        rows: Cell indices, -1 for padding; where there are several slots, the number of each row's slot; and the
+            algorithm's update columns.
     """
 
     query: str
@@ -51,10 +55,10 @@ class CellMessage:
     rows: Touches = field(default=(), repr=False)
 
     def apply(
-        self, division: Any, shard: int, state_of: Callable[[Slot], Any], random: Callable[[], NoiseSource]
+        self, partitioning: Any, shard: int, state_of: Callable[[Slot], Any], random: Callable[[], NoiseSource]
     ) -> None:
-        """Do to a shard's states what the message says; the caller wipes it."""
-        algorithm = division.algorithm
+        """Apply the update to a shard's states; the caller wipes the message."""
+        algorithm = partitioning.algorithm
         if self.marks is not None:
             for slot, bits in zip(named_slots(self.slots), self.marks, strict=True):
                 if bits.any():
@@ -75,21 +79,24 @@ class CellMessage:
                 wipe(column)
 
     def wipe(self) -> None:
-        """Overwrite it, also where it came as memory that may not be written."""
+        """Wipe all arrays, also those that were received as read-only memory."""
         wipe_arrays(self.rows if self.marks is None else (self.marks,))
 
 
 def named_slots(slots: NDArray[np.int64]) -> list[Slot]:
-    """Return the slots of a message."""
+    """Return the slots of a message as tuples of Python integers."""
     return [(int(window), int(group)) for window, group in slots]
 
 
 def group_by_slot(
     slots: NDArray[np.int64], present: NDArray[np.int64], which: NDArray[Any] | None
 ) -> Iterator[tuple[Slot, NDArray[np.int64]]]:
-    """Yield every slot that has rows, and which these are, in order; ``present`` are those of all slots.
+    """Yield every slot that has rows, with the indices of its rows in order; they are wiped after the last one.
 
-    ``which`` gives the number of a row's slot where there are several. What is yielded is overwritten afterwards.
+    Args:
+        slots: The slots of the message.
+        present: Indices of the rows that are not padding.
+        which: The number of each row's slot; None if there is one slot.
     """
     ends = np.array([present.size])
     if which is not None:
@@ -103,7 +110,7 @@ def group_by_slot(
 
 
 def wipe_arrays(arrays: Iterable[NDArray[Any]]) -> None:
-    """Overwrite arrays that have travelled, also where they came as memory that may not be written."""
+    """Wipe arrays, also those that Dask deserialised as read-only views, which `wipe` would refuse."""
     for array in arrays:
         if array.flags.c_contiguous:
             wipe_at(array.ctypes.data, array.nbytes)
@@ -113,31 +120,28 @@ def wipe_arrays(arrays: Iterable[NDArray[Any]]) -> None:
 
 @dataclass(slots=True, eq=False)
 class CellQueue:
-    """What waits of one query: rows of every shard, or touched cells, and how many rows it came from.
+    """The updates of one query that wait to be sent: rows for every shard, or marks of touched cells."""
 
-    Cells are marked at once where a batch has so many rows that there are at most ``most_marked`` cells for each.
-    """
-
-    division: CellPartitioning
+    partitioning: CellPartitioning
     groups: int
-    most_marked: int
-    listed: int = 0  # rows of batches whose places are listed, selected or not
-    marked: bool = False  # whether a batch was so large that its cells are marked instead
-    direct: bool = False  # whether the batch under way is
+    cells_per_row: int  # a batch is marked if there are at most this many cells for each of its rows
+    listed: int = 0  # rows of batches that are not marked, selected or not
+    marked: bool = False  # whether some batch was marked
+    direct: bool = False  # whether the current batch is
     rows: list[tuple[Slot, list[Touches]]] = field(default_factory=list)
     marks: dict[Slot, NDArray[np.uint8]] = field(default_factory=dict)
 
     def expect(self, rows: int) -> None:
-        """Hear how many rows the next batch has, selected or not."""
-        algorithm = self.division.algorithm
-        self.direct = algorithm.is_idempotent and algorithm.cells * self.groups <= self.most_marked * rows
+        """Announce the next batch by its number of rows, selected or not."""
+        algorithm = self.partitioning.algorithm
+        self.direct = algorithm.is_idempotent and algorithm.cells * self.groups <= self.cells_per_row * rows
         self.marked |= self.direct
         self.listed += 0 if self.direct else rows
 
     def add(self, slot: Slot, batch: Any) -> None:
-        """Take the selected rows of a batch for one state; the caller wipes them."""
-        algorithm = self.division.algorithm
-        ownership = self.division.ownership
+        """Add the selected rows of a batch for one state; the caller wipes them."""
+        algorithm = self.partitioning.algorithm
+        ownership = self.partitioning.ownership
         with Scratch() as scratch:
             if self.direct:
                 if slot not in self.marks:
@@ -148,26 +152,26 @@ class CellQueue:
                     self.rows.append((slot, ownership.split(touches, scratch)))
 
     def messages(self, query: str, slots: Sequence[Slot]) -> Iterator[CellMessage]:
-        """Yield the message of every shard, for all states that are open."""
-        algorithm = self.division.algorithm
+        """Yield the message of every shard, for all states that are open.
+
+        Rows become marks where that is fewer bytes: marking is idempotent, so counts of a cell are not needed.
+        """
+        algorithm = self.partitioning.algorithm
         size = padded_size(self.listed)
-        which = [slot_number(len(slots))] if len(slots) > 1 else []
-        row = sum(
-            np.dtype(kind).itemsize for kind in (self.division.ownership.place, *which, *algorithm.update_columns)
-        )
-        bits = len(slots) * -(-algorithm.cells // (8 * self.division.shards))
+        kinds = (self.partitioning.ownership.index_type, *algorithm.update_columns)
+        row = sum(np.dtype(kind).itemsize for kind in kinds) + slot_number_size(len(slots))
+        bits = len(slots) * -(-algorithm.cells // (8 * self.partitioning.shards))
         named = np.array(slots, np.int64).reshape(-1, 2)
         marked = algorithm.is_idempotent and (self.marked or bits <= size * row)
-        for shard in range(self.division.shards):
+        for shard in range(self.partitioning.shards):
             if marked:
                 yield CellMessage(query, named, marks=self._bits(slots, shard))
             else:
-                kinds = (self.division.ownership.place, *algorithm.update_columns)
                 shard_rows = ((slot, parts[shard]) for slot, parts in self.rows)
                 yield CellMessage(query, named, rows=to_padded_columns(kinds, slots, shard_rows, size, blank=-1))
 
     def wipe(self) -> None:
-        """Overwrite and forget what was collected."""
+        """Wipe and empty the queue."""
         for _, parts in self.rows:
             for columns in parts:
                 for column in columns:
@@ -180,7 +184,7 @@ class CellQueue:
         self.marked = False
 
     def _bits(self, slots: Sequence[Slot], shard: int) -> NDArray[np.uint8]:
-        ownership = self.division.ownership
+        ownership = self.partitioning.ownership
         bits = np.zeros((len(slots), -(-ownership.count(shard) // 8)), np.uint8)
         listed: dict[Slot, list[NDArray[Any]]] = {slot: [] for slot in self.marks}
         for slot, parts in self.rows:
@@ -199,9 +203,9 @@ class CellQueue:
 def to_padded_columns(
     kinds: Sequence[Any], slots: Sequence[Slot], rows: Iterable[tuple[Slot, Touches]], size: int, *, blank: int
 ) -> Touches:
-    """Return columns of so many rows, with ``blank`` in the first one where there is no row.
+    """Return columns of ``size`` rows, the first one padded with ``blank``, the others with 0.
 
-    Where there are several slots, the second one is which.
+    Where there are several slots, the second column is the number of each row's slot.
     """
     columns = [np.full(size, 0 if column else blank, kind) for column, kind in enumerate(kinds)]
     which = np.zeros(size if len(slots) > 1 else 0, slot_number(len(slots)))
@@ -218,7 +222,7 @@ def to_padded_columns(
 
 
 def _wide(column: NDArray[Any]) -> NDArray[Any]:
-    """Return integers as wide as the kernels take them; those that travelled are overwritten."""
+    """Return a column as 64-bit integers, which the kernels take; a narrower one is wiped."""
     if column.dtype == np.uint64:
         return column
     wide = column.astype(np.int64)
@@ -227,5 +231,10 @@ def _wide(column: NDArray[Any]) -> NDArray[Any]:
 
 
 def slot_number(slots: int) -> np.dtype[Any]:
-    """Return the type of the number of one of so many slots."""
+    """Return the type of slot numbers below ``slots``."""
     return np.dtype(np.uint16 if slots <= 1 << 16 else np.uint32)
+
+
+def slot_number_size(slots: int) -> int:
+    """Return the bytes of a row's slot number: none where there is one slot."""
+    return slot_number(slots).itemsize if slots > 1 else 0

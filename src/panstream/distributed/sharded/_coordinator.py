@@ -1,9 +1,9 @@
-"""The engine of a cluster: an ordinary engine whose divided states are with the shards.
+"""The engine of a cluster: an ordinary engine whose sharded states are with the shards.
 
-Shards commit first, the coordinator afterwards. If it dies in between, shards are ahead of it: the rows come again,
-and each shard leaves out what it has. For that a micro-batch is cut where a clock's slot ends and where a shard's
-position lies, since a shard takes a piece as a whole or not at all. A position is the number of a file's row; within
-a batch of a live source, whose rows nobody counts, it is the time of the next row.
+Shards commit first, the coordinator afterwards. If it ends in between, shards are ahead of it: the rows are sent
+again, and each shard leaves out what it has. For that a micro-batch is cut where a slot of the clock ends and at the
+positions of the shards, since a shard applies a piece as a whole or not at all. A position is a row number of a file;
+within a batch of a live source, whose rows are not numbered, it is the time of the next row.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from panstream.algorithms.continual.tree_base import TreeBatch
 from panstream.core.estimate import Estimate
 from panstream.core.shardable import is_shardable
-from panstream.distributed.sharded._backend import ClusterBackend, reshard, write_shard_count
-from panstream.distributed.sharded._links import ShardTransport
+from panstream.distributed.sharded._backend import ClusterBackend
+from panstream.distributed.sharded._resharding import reshard, write_shard_count
 from panstream.distributed.sharded._shard import Origin, position_of, query_of
+from panstream.distributed.sharded._transport import ShardTransport
 from panstream.distributed.sharded._worker_reading import Totals
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import plan_all
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 def _serialized(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a method of an engine: one step at a time, whoever asks."""
+    """Decorate a method of an engine to hold its lock: one step at a time, from any thread."""
 
     @functools.wraps(method)
     def locked(*arguments: P.args, **options: P.kwargs) -> T:
@@ -52,16 +53,23 @@ def _serialized(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class ClusterEngine(Engine):
-    """Runs a configuration with its divided states on the shards of ``link``. May be used by several threads.
+    """An engine with its sharded states on the shards of a transport. Safe for use by several threads.
 
-    ``positions`` says that a batch's sequence is the number of its last row, as of files; then batches may come
-    again with other borders after a restart. Otherwise the same sequence must mean the same rows.
+    Args:
+        config: The stream's configuration.
+        transport: Reaches the shards; the engine closes it.
+        operator_key: Part of the key of all stores.
+        positions: Whether a batch's sequence is the number of its last row, as in files: then rows may be sent again
+            in other batches after a restart. Otherwise the same sequence must mean the same rows.
+        rng: For tests.
+        zero_noise: For tests.
+        options: Further arguments of `Engine`.
     """
 
     def __init__(
         self,
         config: Config,
-        link: ShardTransport,
+        transport: ShardTransport,
         *,
         operator_key: bytes | None = None,
         positions: bool = False,
@@ -71,33 +79,33 @@ class ClusterEngine(Engine):
     ) -> None:
         if config.durability == "interval":
             raise ConfigError('[store] durability must be "batch" or "none" on a cluster: shards commit every batch')
-        self.link = link
+        self.transport = transport
         self._positions = positions
         self._lock = threading.RLock()
         directory = config.directory if config.durability == "batch" else None
         plans = plan_all(config, zero_noise=zero_noise)
-        divided = {plan.config.name: plan.algorithm for plan in plans if is_shardable(plan.algorithm)}
+        sharded = {plan.config.name: plan.algorithm for plan in plans if is_shardable(plan.algorithm)}
         groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
         try:
             if directory is not None:
-                reshard(link.shards, divided, directory, operator_key)
-            link.open(divided, directory, operator_key)
-            self._divided = ClusterBackend(link, groups, rng=rng)
-            held = {name for _, _, _, names in self._divided.join() for name in names}
+                reshard(transport.shards, sharded, directory, operator_key)
+            transport.open(sharded, directory, operator_key)
+            self._shard_backend = ClusterBackend(transport, groups, rng=rng)
+            held = {name for status in self._shard_backend.join() for name in status.states}
             super().__init__(
                 config,
                 operator_key=operator_key,
                 rng=rng,
                 zero_noise=zero_noise,
-                backend=self._divided,
+                backend=self._shard_backend,
                 **options,
             )
         except BaseException:
-            link.close()
+            transport.close()
             raise
         try:
             if directory is not None:
-                write_shard_count(directory, link.shards)
+                write_shard_count(directory, transport.shards)
             self._drop_stale(held)
         except BaseException:
             self.close()
@@ -106,12 +114,13 @@ class ClusterEngine(Engine):
     def close(self) -> None:
         """Close store, log and shards."""
         super().close()
-        self.link.close()
+        self.transport.close()
 
     def _after_restore(self) -> None:
-        """Compare the shards' positions with ours."""
-        self._divided.caught_up(self._reached())
-        if self._divided.step > self._divided.least:  # shards may have rows that came after our last commit
+        """Compare the shards' positions with the coordinator's."""
+        self._shard_backend.caught_up(self._reached())
+        # Shards may have rows that came after the coordinator's last commit.
+        if self._shard_backend.step > self._shard_backend.stored_step:
             self.exposure.note_applied()
 
     def _reached(self) -> dict[str, tuple[int, float]]:
@@ -121,13 +130,13 @@ class ClusterEngine(Engine):
 
     @_serialized
     def forget_producers(self, producer_keys: Collection[str]) -> None:
-        """Remember no longer how far some producers came, here and on the shards."""
+        """Forget the positions of producers, here and on the shards."""
         super().forget_producers(producer_keys)
-        self._divided.forget(producer_keys)
+        self._shard_backend.forget(producer_keys)
 
     @_serialized
     def apply(self, rows: RowBatch, *, commit: bool = True) -> BatchResult:
-        """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""
+        """Apply a micro-batch; with ``commit``, it is durable on every shard when this returns."""
         self._require_usable()
         if self.is_applied(rows.producer, rows.sequence):
             return BatchResult(new=False)
@@ -136,7 +145,7 @@ class ClusterEngine(Engine):
         self._clock = lambda: now
         try:
             pieces = self._pieces(rows)
-            if rows.origins and (len(pieces) > 1 or any(name in self._divided.ahead for name, _ in rows.origins)):
+            if rows.origins and (len(pieces) > 1 or any(name in self._shard_backend.ahead for name, _ in rows.origins)):
                 raise NotSupported("at the end of a slot and after a crash, every producer's batch is taken by itself")
             done = [self._apply_piece(piece, time, commit) for piece, time in pieces]
         finally:
@@ -148,9 +157,9 @@ class ClusterEngine(Engine):
         )
 
     def _apply_piece(self, piece: RowBatch, time: float | None, commit: bool) -> BatchResult:
-        """Draw what is due and make it durable before any row behind it goes to a shard; then apply the rows.
+        """Draw and commit the answers that are due before a row behind them goes to a shard; then apply the rows.
 
-        ``time`` is that of the batch's next row, where the batch of a live source goes on.
+        ``time`` is that of the batch's next row, where the batch of a live source is continued in another piece.
         """
         begun = self._checkpoint.begun
         origins = _origins(piece, time)
@@ -171,7 +180,7 @@ class ClusterEngine(Engine):
                         query.advance_to(over, self._drawer(query), now)
                 if self._drawn:
                     self.commit()
-        self._divided.announce_batch(piece.count, origins)
+        self._shard_backend.announce_batch(piece.count, origins)
         if time is not None:
             piece = replace(piece, producer=None)
             self._checkpoint.begun = origins[0] if origins else None
@@ -184,7 +193,10 @@ class ClusterEngine(Engine):
             raise
 
     def _pieces(self, rows: RowBatch) -> list[tuple[RowBatch, float | None]]:
-        """Return the batch cut where a slot ends or a shard's position lies; and the time of the row behind."""
+        """Cut a batch at the ends of slots and the positions of shards; return each piece, and its next row's time.
+
+        The time is None where row numbers give the position, and for the last piece.
+        """
         boundaries: set[int] = set()
         has_time, times = self._times(rows)
         marks = None if times is None else self._stream_clock.watermarks(times)
@@ -197,9 +209,9 @@ class ClusterEngine(Engine):
         if self._positions and rows.first_row is not None:
             numbers = rows.first_row + np.arange(rows.count)
         if rows.producer is not None:
-            boundaries |= {_first_unapplied_row(origin, rows, numbers) for origin in self._known(rows.producer)}
+            boundaries |= {_first_unapplied_row(origin, rows, numbers) for origin in self._positions_of(rows.producer)}
         cuts = sorted(row for row in boundaries if 0 < row < rows.count)
-        if cuts and self.config.stream.on_bad_row == "stop":  # no piece is taken if a row of another is bad
+        if cuts and self.config.stream.on_bad_row == "stop":  # no piece is applied if a row of another is bad
             for _, prepared in prepare_batch(self._queries, self.config.stream, rows, has_time, times, marks)[0]:
                 prepared.wipe()
         pieces = []
@@ -210,23 +222,27 @@ class ClusterEngine(Engine):
             pieces.append((replace(rows.part(start, stop) if cuts else rows, sequence=sequence), time))
         return pieces
 
-    def _known(self, producer: str) -> set[Origin]:
-        """Return how far we and the shards came with a producer, where these differ or are within a batch."""
-        begun = self._checkpoint.begun
+    def _positions_of(self, producer: str) -> set[Origin]:
+        """Return the positions of the coordinator and the shards with a producer."""
+        begun = self._kept.begun
         begun_producer = {begun} if begun is not None and begun[0] == producer else set()
-        return {*self._divided.ahead.get(producer, ()), *begun_producer, (producer, self.last_sequence(producer), None)}
+        return {
+            *self._shard_backend.ahead.get(producer, ()),
+            *begun_producer,
+            (producer, self.last_sequence(producer), None),
+        }
 
     def partition_is_applied(self, producer: str) -> bool:
-        """Return whether a partition that workers read was taken in."""
+        """Return whether a partition that workers read was recorded."""
         return super().is_applied(producer, 0)
 
     def partitions_in_progress(self) -> set[str]:
-        """Return partitions that some shards had when the stream was opened."""
-        return self._divided.absorbed
+        """Return the partitions that some shards had when the stream was opened."""
+        return self._shard_backend.absorbed
 
     @_serialized
     def record_partitions(self, producers: Sequence[str], totals: Totals) -> None:
-        """Note that every shard has some partitions, and take in what they add to states that are here."""
+        """Record partitions that every shard has applied, and apply their totals to the coordinator's states."""
         self._require_usable()
         if all(self.partition_is_applied(producer) for producer in producers):
             return
@@ -243,7 +259,7 @@ class ClusterEngine(Engine):
 
     @_serialized
     def estimate(self, name: str) -> Estimate:
-        """Release a query that is asked once, and return the estimate itself; not logged twice."""
+        """Release a query without a schedule; return the estimate itself, which is not logged."""
         query = self._queries[self.config.query(name).name]
         drawn: list[DrawnAnswer] = []
         with self._fail_stop():
@@ -251,7 +267,7 @@ class ClusterEngine(Engine):
         return drawn[0].estimate()
 
     def _drop_stale(self, held: set[str]) -> None:
-        """Drop windows that were over before the coordinator could say so."""
+        """Drop windows on the shards that ended before the coordinator could say so."""
         over = []
         for name in held:
             query = self._queries.get(query_of(name))
@@ -262,21 +278,21 @@ class ClusterEngine(Engine):
             if slot not in query.monitors and slot[0] < first_alive:
                 over.append(state_name(query.plan.config.name, slot))
         if over:
-            self._divided.drop_stale(over)
+            self._shard_backend.drop_stale(over)
 
     def _commit_as_configured(self) -> None:
-        """Commit, or at least send what waits here: it is exact until it is with the shards."""
+        """Commit, or at least send the queued rows: they are exact until they are applied to noisy cells."""
         super()._commit_as_configured()
-        if self._divided.waits:
-            self._divided.flush()
+        if self._shard_backend.has_unsent_batches:
+            self._shard_backend.flush()
 
     @_serialized
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
-        """End a step of a live stream: one message to every shard, whether or not rows came and something is stored."""
-        previous_step = self._divided.step
+        """End a step of a live stream: one message to every shard, whether or not rows came or anything is stored."""
+        previous_step = self._shard_backend.step
         super().step(durable=durable)
-        if self._divided.step == previous_step:
-            self._divided.flush()
+        if self._shard_backend.step == previous_step:
+            self._shard_backend.flush()
 
     advance = _serialized(Engine.advance)
     finish = _serialized(Engine.finish)
@@ -287,8 +303,8 @@ class ClusterEngine(Engine):
     def commit(self, **options: Any) -> None:
         """Commit on all shards, then here, and publish."""
         super().commit(**options)
-        if self._divided.ahead:
-            self._divided.caught_up(self._reached())
+        if self._shard_backend.ahead:
+            self._shard_backend.caught_up(self._reached())
 
 
 def _origins(piece: RowBatch, time: float | None) -> list[Origin]:
@@ -298,9 +314,9 @@ def _origins(piece: RowBatch, time: float | None) -> list[Origin]:
 
 
 def _first_unapplied_row(origin: Origin, rows: RowBatch, numbers: NDArray[np.int64] | None) -> int:
-    """Return the first row of a batch that lies behind a position; 0 if the position is not within the batch.
+    """Return the first row of a batch after a position; 0 if the position is not within the batch.
 
-    The row that a slot's end was found at is the first with its time: an earlier one would have ended the slot.
+    The row at which a slot ended is the first with its time: an earlier one would have ended the slot.
     """
     _, sequence, time = origin
     if numbers is not None:

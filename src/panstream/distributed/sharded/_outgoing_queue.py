@@ -1,4 +1,4 @@
-"""Collects what the rows of a step mean for every shard, query by query."""
+"""Collects the updates of a step for every shard, query by query."""
 
 from __future__ import annotations
 
@@ -14,54 +14,58 @@ Message = CellMessage | TableMessage
 
 
 def wipe_messages(messages: Iterable[Message]) -> None:
-    """Overwrite what has travelled."""
+    """Wipe the arrays of messages."""
     for message in messages:
         message.wipe()
 
 
 def sends_rows(algorithm: Any, shards: int, rows: int) -> bool:
-    """Return whether so many rows are sent to shards one by one, not as marks or sums of cells."""
+    """Return whether the updates of ``rows`` rows are sent row by row, not as marks or sums of cells."""
     if isinstance(algorithm, ShardableTables):
         return not TableQueue(TablePartitioning(algorithm, shards), 1).sums_are_less(1, rows)
     return isinstance(algorithm, Shardable) and not algorithm.is_idempotent
 
 
 class OutgoingQueue:
-    """What waits for every shard. ``queries`` gives algorithm and number of groups.
+    """The updates that wait to be sent.
 
-    Cells are marked at once where a batch has so many rows that there are at most ``marked`` cells for each.
+    Args:
+        queries: The algorithm and the number of groups of every query.
+        shards: Number of shards.
+        cells_per_row: A batch is collected as marks of cells, not as rows, if there are at most this many cells per
+            row of it.
     """
 
-    def __init__(self, queries: Mapping[str, tuple[Any, int]], shards: int, *, marked: int = 32) -> None:
+    def __init__(self, queries: Mapping[str, tuple[Any, int]], shards: int, *, cells_per_row: int = 32) -> None:
         self._shards = shards
-        self._waiting: dict[str, CellQueue | TableQueue] = {}
+        self._queues: dict[str, CellQueue | TableQueue] = {}
         for query, (algorithm, groups) in queries.items():
             if isinstance(algorithm, ShardableTables):
-                self._waiting[query] = TableQueue(TablePartitioning(algorithm, shards), groups)
+                self._queues[query] = TableQueue(TablePartitioning(algorithm, shards), groups)
             elif isinstance(algorithm, Shardable):
-                self._waiting[query] = CellQueue(CellPartitioning(algorithm, shards), groups, marked)
+                self._queues[query] = CellQueue(CellPartitioning(algorithm, shards), groups, cells_per_row)
 
     def expect(self, rows: int) -> None:
-        """Hear how many rows the next batch has, selected or not: that alone decides what its messages look like."""
-        for waiting in self._waiting.values():
-            waiting.expect(rows)
+        """Announce the next batch by its number of rows, selected or not: that alone decides the messages' shape."""
+        for queue in self._queues.values():
+            queue.expect(rows)
 
     def add(self, query: str, slot: Slot, batch: Any) -> None:
-        """Take the selected rows of a batch for one state; the caller wipes them."""
-        self._waiting[query].add(slot, batch)
+        """Add the selected rows of a batch for one state; the caller wipes them."""
+        self._queues[query].add(slot, batch)
 
     def messages(self, slots: Mapping[str, Sequence[Slot]]) -> list[list[Message]]:
-        """Return the messages of every shard, for all states that are open, and forget what was collected."""
+        """Return the messages of every shard, for all states that are open, and empty the queues."""
         messages_by_shard: list[list[Message]] = [[] for _ in range(self._shards)]
-        for query, waiting in self._waiting.items():
+        for query, queue in self._queues.items():
             if slots.get(query):
-                query_messages: Iterator[Message] = waiting.messages(query, slots[query])
+                query_messages: Iterator[Message] = queue.messages(query, slots[query])
                 for shard_messages, message in zip(messages_by_shard, query_messages, strict=True):
                     shard_messages.append(message)
         self.wipe()
         return messages_by_shard
 
     def wipe(self) -> None:
-        """Overwrite and forget what was collected."""
-        for waiting in self._waiting.values():
-            waiting.wipe()
+        """Wipe and empty all queues."""
+        for queue in self._queues.values():
+            queue.wipe()

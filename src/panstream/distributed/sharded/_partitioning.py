@@ -1,10 +1,10 @@
-"""How states are dealt out: single cells by a public keyed hash, or whole tables in turn.
+"""How states are partitioned: single cells by a public keyed hash, or whole tables round-robin.
 
 Cells are taken in blocks of as many as there are shards. Within block b, cell c belongs to shard (c + h(b)) mod
 shards, h being a public hash, so each shard owns exactly one cell of every block, whatever pattern the busy cells
-have. A shard keeps its cell of block b at place b, in a state of the algorithm's own type whose arrays are shorter.
+have. A shard holds its cell of block b at index b, in a state of the algorithm's own type whose arrays are shorter.
 
-Table t belongs to shard t mod shards, so that short names, which move the first tables only, are work for all.
+Table t belongs to shard t mod shards, so that short items, which update the first tables only, load all shards.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from panstream.primitives.memory.scratch import Scratch, wipe
 from panstream.primitives.noise import NoiseSource
 from panstream.primitives.packed_bits import pack_bits, unpack_bits
 
-_MOST_SHARDS = 4096
-_WORD = key_words(0, "shards")[0]  # the public number that the hash starts from
-_SMALL = 1 << 31  # places below this travel as int32
+_MAX_SHARDS = 4096
+_HASH_KEY = key_words(0, "shards")[0]  # public
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CellOwnership:
-    """How ``cells`` cells are dealt out to ``shards`` shards. Both are public.
+    """Which of ``cells`` cells each of ``shards`` shards owns. Both are public.
 
     >>> whole = np.arange(10)
     >>> ownership = _CellOwnership(cells=10, shards=3)
@@ -48,14 +47,14 @@ class _CellOwnership:
     shards: int
 
     def __post_init__(self) -> None:
-        checks.require_int(1, _MOST_SHARDS, shards=self.shards)
+        checks.require_int(1, _MAX_SHARDS, shards=self.shards)
 
     def owned(self, shard: int) -> NDArray[np.int64]:
-        """Return the cells of a shard, in the order of their places."""
+        """Return the cells of a shard, in the order of their indices there."""
         return _owned(self.cells, self.shards, shard)
 
     def count(self, shard: int) -> int:
-        """Return how many cells a shard owns."""
+        """Return the number of cells of a shard."""
         return int(self.owned(shard).size)
 
     def part(self, cells: NDArray[Any], shard: int) -> NDArray[Any]:
@@ -64,16 +63,16 @@ class _CellOwnership:
         return part
 
     def union(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Return the whole array that all shards' parts make up."""
+        """Return the complete array from all shards' parts, the inverse of `part`."""
         union = np.empty((*parts[0].shape[:-1], self.cells), parts[0].dtype)
         for shard, part in enumerate(parts):
             union[..., self.owned(shard)] = part
         return union
 
     def split(self, touches: Touches, scratch: Scratch) -> list[Touches]:
-        """Return every shard's touches, in order, with places instead of cells; those beyond the cells are left out.
+        """Return every shard's updates, in order, with its own indices instead of cells.
 
-        The arrays are fresh; whoever takes them in wipes them.
+        Cells beyond the last one are left out. The arrays are new, and the caller wipes them.
         """
         from panstream.primitives.kernels.distributed.shard_routing import count_owners, sort_rows
 
@@ -81,9 +80,9 @@ class _CellOwnership:
         carried = [np.broadcast_to(column, cells.size) for column in carried]
         owners = scratch.array(cells.size, np.int32)
         counts = np.zeros(self.shards, np.int64)
-        count_owners(cells, self.cells, self.shards, _WORD, owners, counts)
+        count_owners(cells, self.cells, self.shards, _HASH_KEY, owners, counts)
         ends = np.cumsum(counts)
-        local_cells = np.empty(int(ends[-1]), self.place)
+        local_cells = np.empty(int(ends[-1]), self.index_type)
         rows = scratch.array(local_cells.size, np.int64)
         sort_rows(cells, owners, self.shards, ends - counts, local_cells, rows)
         parts = []
@@ -93,9 +92,9 @@ class _CellOwnership:
         return parts
 
     @property
-    def place(self) -> type[np.int32] | type[np.int64]:
-        """Return the type of a place."""
-        return np.int32 if self.cells // self.shards < _SMALL else np.int64
+    def index_type(self) -> type[np.int32] | type[np.int64]:
+        """The narrowest type that holds a shard's indices: they are most of what a message carries."""
+        return np.int32 if self.cells // self.shards < 1 << 31 else np.int64
 
 
 @lru_cache(maxsize=128)
@@ -104,7 +103,7 @@ def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
 
     blocks = np.arange(-(-cells // shards), dtype=np.uint64)
     with np.errstate(over="ignore"):
-        turned = rotation.py_func(blocks, _WORD).astype(np.int64)  # type: ignore[arg-type]
+        turned = rotation.py_func(blocks, _HASH_KEY).astype(np.int64)  # type: ignore[arg-type]
     owned: NDArray[np.int64] = blocks.astype(np.int64) * shards + (shard - turned) % shards
     owned = owned[owned < cells]
     owned.flags.writeable = False
@@ -113,82 +112,78 @@ def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning(ABC):
-    """A state that is dealt out to shards; each part is a state of the algorithm's own type."""
+    """How the state of an algorithm is partitioned; each part is a state of the algorithm's own type."""
 
     algorithm: Any
     shards: int
 
     def __post_init__(self) -> None:
-        checks.require_int(1, _MOST_SHARDS, shards=self.shards)
+        checks.require_int(1, _MAX_SHARDS, shards=self.shards)
 
     @abstractmethod
     def layout(self, shard: int) -> dict[str, FieldLayout]:
-        """Return what each field of a shard's part looks like."""
+        """Return kind and shape of each field of a shard's part."""
 
     @abstractmethod
     def initial_shard(self, shard: int, rng: NoiseSource) -> Any:
-        """Return a shard's part of a state that no row has reached."""
+        """Return a shard's part of a state without rows; it is noisy from the start."""
 
     @abstractmethod
     def refresh(self, part: Any, shard: int, rng: NoiseSource) -> None:
-        """Make a shard's part safe again after an announced intrusion."""
+        """Refresh a shard's part after an announced intrusion."""
 
     @abstractmethod
     def assemble(self, parts: Sequence[Any], released: int) -> Any:
-        """Return the whole state that the shards' parts make up."""
+        """Return the complete state from all shards' parts; it counts ``released`` releases."""
 
     @abstractmethod
     def extract_shard(self, state: Any, shard: int) -> Any:
-        """Return one shard's part of a whole state."""
+        """Return a copy of one shard's part of a complete state."""
 
     def encode(self, part: Any, shard: int) -> bytes:
-        """Return a shard's part as bytes, checked and without pickle."""
+        """Serialize a shard's part, with a checksum and without pickle."""
         algorithm = self.algorithm
         return codec.encode(type(algorithm).__name__, algorithm.parameters(), part, self.layout(shard))
 
     def decode(self, data: bytes, shard: int) -> Any:
-        """Return the part that `encode` wrote."""
+        """Return the part that `encode` serialized."""
         return codec.decode(data, self.algorithm.state_type, self.layout(shard))
 
 
 def partitioning_for(algorithm: Any, shards: int) -> Partitioning:
-    """Return how the state of an algorithm is dealt out."""
+    """Return the partitioning of an algorithm's state, by tables where it has them, else by cells."""
     return (TablePartitioning if isinstance(algorithm, ShardableTables) else CellPartitioning)(algorithm, shards)
 
 
 @dataclass(frozen=True, slots=True)
 class CellPartitioning(Partitioning):
-    """A state of which each part has some of the cells."""
+    """Partitioning by cells, which are the last axis of every array."""
 
     algorithm: Shardable[Any]
 
     @property
     def ownership(self) -> _CellOwnership:
-        """Return who owns which cell."""
+        """Which shard owns which cell."""
         return _CellOwnership(cells=self.algorithm.cells, shards=self.shards)
 
-    def count(self, shard: int) -> int:
-        """Return how many cells a shard owns."""
-        return self.ownership.count(shard)
-
     def layout(self, shard: int) -> dict[str, FieldLayout]:
-        """Return the fields with fewer cells on their last axis."""
-        count = self.count(shard)
+        """Return the algorithm's layout with a shard's number of cells on the last axis."""
+        count = self.ownership.count(shard)
         return {
             name: field if field.kind == "int" else replace(field, shape=(*field.shape[:-1], count))
             for name, field in self.algorithm.layout().items()
         }
 
     def initial_shard(self, shard: int, rng: NoiseSource) -> Any:
-        """Return cells that nobody has touched."""
-        return self.algorithm.initial_cells(self.count(shard), rng)
+        """Return cells without rows."""
+        return self.algorithm.initial_cells(self.ownership.count(shard), rng)
 
     def refresh(self, part: Any, shard: int, rng: NoiseSource) -> None:
-        """Freeze what was seen and start afresh."""
-        self.algorithm.refresh_shard(part, self.count(shard), rng)
+        """Freeze the cells that may have been copied, and start new ones."""
+        self.algorithm.refresh_shard(part, self.ownership.count(shard), rng)
 
     def assemble(self, parts: Sequence[Any], released: int) -> Any:
-        """Put every cell in its place."""
+        """Return the complete state."""
         ownership = self.ownership
 
         def union(name: str, bits: bool) -> NDArray[Any]:
@@ -196,9 +191,9 @@ class CellPartitioning(Partitioning):
             if not bits:
                 return ownership.union(arrays)
             cells = [unpack_bits(array, ownership.count(shard)) for shard, array in enumerate(arrays)]
-            return _packed_and_wiped(ownership.union(cells), *cells)
+            return _pack_and_wipe(ownership.union(cells), *cells)
 
-        return self._made(union, released)
+        return self._build_state(union, released)
 
     def extract_shard(self, state: Any, shard: int) -> Any:
         """Return copies of a shard's cells."""
@@ -208,11 +203,11 @@ class CellPartitioning(Partitioning):
             if not bits:
                 return ownership.part(getattr(state, name), shard)
             cells = unpack_bits(getattr(state, name), ownership.cells)
-            return _packed_and_wiped(ownership.part(cells, shard), cells)
+            return _pack_and_wipe(ownership.part(cells, shard), cells)
 
-        return self._made(part, 0)
+        return self._build_state(part, 0)
 
-    def _made(self, array: Callable[[str, bool], NDArray[Any]], released: int) -> Any:
+    def _build_state(self, array: Callable[[str, bool], NDArray[Any]], released: int) -> Any:
         layout = self.algorithm.layout()
         arrays = {name: array(name, field.kind == "packed") for name, field in layout.items() if field.kind != "int"}
         return self.algorithm.state_type(**arrays, released=released)
@@ -220,7 +215,7 @@ class CellPartitioning(Partitioning):
 
 @dataclass(frozen=True, slots=True)
 class TablePartitioning(Partitioning):
-    """A state of which each part has some of the tables."""
+    """Partitioning by tables, which are slices of the first axis of every array."""
 
     algorithm: ShardableTables[Any]
 
@@ -228,13 +223,13 @@ class TablePartitioning(Partitioning):
         """Return the tables of a shard."""
         return np.arange(shard, self.algorithm.tables, self.shards)
 
-    def places(self, shard: int) -> Mapping[str, NDArray[np.int64]]:
-        """Return which entries of the first axis of every array a shard has."""
+    def indices(self, shard: int) -> Mapping[str, NDArray[np.int64]]:
+        """Return for every array which entries of its first axis a shard owns."""
         return self.algorithm.table_offsets(self.owned(shard))
 
     def layout(self, shard: int) -> dict[str, FieldLayout]:
-        """Return the fields with fewer tables on their first axis."""
-        indices = self.places(shard)
+        """Return the algorithm's layout with a shard's tables on the first axis."""
+        indices = self.indices(shard)
         return {
             name: replace(field, shape=(indices[name].size, *field.shape[1:])) if name in indices else field
             for name, field in self.algorithm.layout().items()
@@ -243,14 +238,14 @@ class TablePartitioning(Partitioning):
     def shapes(self, shard: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a shard's arrays."""
         layout = self.layout(shard)
-        return {name: tuple(size or 0 for size in layout[name].shape) for name in self.places(shard)}
+        return {name: tuple(size or 0 for size in layout[name].shape) for name in self.indices(shard)}
 
     def cells(self, shard: int) -> int:
-        """Return how many cells a shard's tables have."""
+        """Return the number of cells in a shard's tables."""
         return sum(math.prod(shape) for shape in self.shapes(shard).values())
 
     def initial_shard(self, shard: int, rng: NoiseSource) -> Any:
-        """Return tables of one draw of noise."""
+        """Return tables that hold one draw of noise."""
         part = self.algorithm.zero_tables(self.owned(shard))
         self.algorithm.refresh(part, rng)
         return part
@@ -259,19 +254,19 @@ class TablePartitioning(Partitioning):
         """Add one draw of noise."""
         self.algorithm.refresh(part, rng)
 
-    def shown(self, part: Any, rng: NoiseSource) -> Any:
-        """Return a copy with the noise of a release."""
+    def with_release_noise(self, part: Any, rng: NoiseSource) -> Any:
+        """Return a copy of a part with the noise of a release added."""
         values = {field.name: getattr(part, field.name) for field in fields(part)}
         copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()}
-        shown = self.algorithm.state_type(**copied)
-        self.algorithm.refresh(shown, rng)
-        return shown
+        noisy = self.algorithm.state_type(**copied)
+        self.algorithm.refresh(noisy, rng)
+        return noisy
 
     def assemble(self, parts: Sequence[Any], released: int) -> Any:
-        """Put every table in its place; of parts that were refreshed differently often, the largest number counts."""
+        """Return the complete state; where parts differ in their number of refreshes, it has the largest."""
         state = self.algorithm.zero_tables(np.arange(self.algorithm.tables))
         for shard, part in enumerate(parts):
-            indices = self.places(shard)
+            indices = self.indices(shard)
             for name in self.algorithm.layout():
                 if name in indices:
                     getattr(state, name)[indices[name]] = getattr(part, name)
@@ -282,22 +277,22 @@ class TablePartitioning(Partitioning):
 
     def extract_shard(self, state: Any, shard: int) -> Any:
         """Return copies of a shard's tables."""
-        indices = self.places(shard)
+        indices = self.indices(shard)
         values = {field.name: getattr(state, field.name) for field in fields(state)}
         cut = {name: value[indices[name]] if name in indices else value for name, value in values.items()}
         return self.algorithm.state_type(**{**cut, "released": 0})
 
 
 def wipe_state(state: Any) -> None:
-    """Overwrite a state that is given up."""
+    """Wipe the arrays of a state that is no longer needed."""
     for declared in fields(state):
         value = getattr(state, declared.name)
         if isinstance(value, np.ndarray):
             wipe(value)
 
 
-def _packed_and_wiped(cells: NDArray[np.uint8], *others: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return cells packed; the bytes that they and others were copied to are overwritten."""
+def _pack_and_wipe(cells: NDArray[np.uint8], *others: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Pack cells into bits, and wipe the unpacked copies."""
     try:
         return pack_bits(cells)
     finally:

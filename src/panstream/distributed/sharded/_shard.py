@@ -1,9 +1,8 @@
-"""A shard: its own cells of every divided state, one snapshot, and the batches of its last steps; nothing of Dask.
+"""A shard: its cells of every sharded state, a snapshot store, and the batches of its last steps; without Dask.
 
-A call that changes the state carries a step number that only grows. A step that was done is acknowledged again and
-not done again, and so is a batch that is here already: lost acknowledgements and retries change nothing. Every step
-reaches every shard, whether it has rows for it or not, so that nothing here but the noisy cells depends on what rows
-hold.
+A call that changes the state carries a step number that only grows. A step or a batch that was applied before is
+acknowledged and not applied again, so lost acknowledgements and retries change nothing. Every step reaches every
+shard, whether it has rows for it or not, so that nothing here but the noisy cells depends on the rows.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from panstream.distributed.sharded._outgoing_queue import Message, wipe_messages
 from panstream.distributed.sharded._partitioning import TablePartitioning, partitioning_for, wipe_state
@@ -26,29 +25,42 @@ from panstream.primitives.noise import NoiseSource
 _FORMAT = 1
 
 Origin = tuple[str, int, float | None]
-"""A batch: its producer, its number, and, if it goes on in another step, the time of its next row."""
+"""A batch: its producer, its number and, if it is continued in another step, the time of its next row."""
 
-Part = tuple[Sequence[Origin], Sequence[str], Sequence[Message]]  # batches, states to start, what happens to states
-Status = tuple[int, list[Origin], list[str], list[str]]  # last step, batches of the last steps, partitions, states
+Part = tuple[Sequence[Origin], Sequence[str], Sequence[Message]]  # batches, states to start, updates
+
+
+class Status(NamedTuple):
+    """How far a shard came; all of it is public."""
+
+    step: int
+    recent: list[Origin]  # batches of the last steps
+    absorbed: list[str]  # partitions
+    states: list[str]
 
 
 def position_of(origin: Origin) -> tuple[int, float]:
-    """Return how far a producer came by a batch: larger is later."""
+    """Return the position of a producer after a batch; later positions compare larger."""
     _, sequence, time = origin
     return sequence, math.inf if time is None else time
 
 
 def query_of(name: str) -> str:
-    """Return the query that a state belongs to."""
+    """Return the query of a state from the state's name, ``window/group/query``."""
     return name.split("/", 2)[2]
 
 
 class Shard:
-    """One shard's states. ``algorithms`` gives the algorithm of every query whose state is divided.
+    """One shard's part of every sharded state.
 
-    With a directory every step is durable before it returns; without one, what is held dies with the process.
-    ``min_step`` is a step that the directory must have reached: a shard never starts afresh where it is known to have
-    state.
+    Args:
+        number: Which shard it is.
+        shards: Number of shards.
+        algorithms: The algorithm of every query whose state is sharded.
+        directory: Where every step is committed before it returns; None holds the state in memory only.
+        operator_key: Part of the key of the snapshot store.
+        min_step: A step that the directory must have reached: a shard that is known to have state never starts again
+            from an empty directory, which could be that of another machine.
     """
 
     def __init__(
@@ -64,11 +76,11 @@ class Shard:
         self.number = number
         self.shards = shards
         self.step = 0
-        self.recent: dict[str, tuple[int, Origin]] = {}  # the last batch of a producer and its step, while that matters
-        self.absorbed: dict[str, None] = {}  # partitions that workers read
-        self._divisions = {query: partitioning_for(algorithm, shards) for query, algorithm in algorithms.items()}
+        self.recent: dict[str, tuple[int, Origin]] = {}  # by producer: the step and the last batch, while it may recur
+        self.absorbed: dict[str, None] = {}  # partitions that were applied, in order
+        self._partitionings = {query: partitioning_for(algorithm, shards) for query, algorithm in algorithms.items()}
         self._states: dict[str, Any] = {}
-        self._parked: dict[str, bytes] = {}  # states of queries that are not asked any more
+        self._unused: dict[str, bytes] = {}  # states of queries that are no longer configured, as they were stored
         self._broken = False
         self._store = None if directory is None else SnapshotStore(directory, operator_key=operator_key)
         try:
@@ -83,7 +95,7 @@ class Shard:
             raise
 
     def close(self) -> None:
-        """Give up directory and states; what was committed stays on disk."""
+        """Close the store and wipe the states; what was committed stays on disk."""
         if self._store is not None:
             self._store.close()
         for state in self._states.values():
@@ -92,20 +104,23 @@ class Shard:
         self._broken = True
 
     def status(self) -> Status:
-        """Return the last step, the batches of the last steps, partitions, and the names of the states: all public."""
+        """Return the last step, the batches of the last steps, partitions, and names of the states."""
         self._require_usable()
-        return self.step, [origin for _, origin in self.recent.values()], [*self.absorbed], [*self._states]
+        return Status(self.step, [origin for _, origin in self.recent.values()], [*self.absorbed], [*self._states])
 
     def apply(self, step: int, committed: int, retained_producers: Collection[str], parts: Sequence[Part]) -> None:
-        """Take batches in, each once, after starting those of its states that are missing; durable when this returns.
+        """Apply batches, each once, and start missing states before; durable when this returns.
 
-        Batches up to step ``committed`` never come again and are forgotten, except those of the producers
-        ``retained_producers``.
+        Args:
+            step: The step's number.
+            committed: The coordinator's last commit: batches up to it are not sent again, and are forgotten.
+            retained_producers: Producers whose batches are remembered all the same.
+            parts: Batches, the states to start, and the updates.
         """
         try:
             if self._already_did(step):
                 return
-            with self._all_or_nothing(step):
+            with self._transaction(step):
                 self.recent = {
                     producer: entry
                     for producer, entry in self.recent.items()
@@ -115,7 +130,7 @@ class Shard:
                     for name in opened:
                         self._open(name)
                     if not origins or not all(self._has(origin) for origin in origins):
-                        self._do(work)
+                        self._apply_messages(work)
                     self.recent |= {origin[0]: (step, origin) for origin in origins if not self._has(origin)}
         finally:
             for _, _, work in parts:
@@ -126,80 +141,80 @@ class Shard:
         return entry is not None and position_of(entry[1]) >= position_of(origin)
 
     def apply_partition(self, producers: Sequence[str], work: Sequence[Message]) -> None:
-        """Take in what some partitions add together, in whatever order such calls come; durable when this returns.
+        """Apply the updates of a task's partitions; durable when this returns.
 
-        Each partition counts once, so that of those in one call all are new here or none is.
+        Tasks may come in any order. Their updates are summed, so either all partitions of a call are new or none is.
         """
         try:
             self._require_usable()
-            fresh = [producer for producer in producers if producer not in self.absorbed]
-            if not fresh:
+            new = [producer for producer in producers if producer not in self.absorbed]
+            if not new:
                 return
-            if len(fresh) < len(producers):
+            if len(new) < len(producers):
                 raise StoreError(f"shard {self.number} has some of these partitions and not others")
-            with self._all_or_nothing(self.step):
-                self._do(work)
+            with self._transaction(self.step):
+                self._apply_messages(work)
                 self.absorbed |= dict.fromkeys(producers)
         finally:
             wipe_messages(work)
 
-    def _do(self, work: Sequence[Message]) -> None:
-        for message in work:
+    def _apply_messages(self, messages: Sequence[Message]) -> None:
+        for message in messages:
             query = message.query
 
             def state_of(slot: tuple[int, int], query: str = query) -> Any:
                 return self._states[state_name(query, slot)]
 
-            message.apply(self._divisions[query], self.number, state_of, NoiseSource)
+            message.apply(self._partitionings[query], self.number, state_of, NoiseSource)
 
     def gather(self, name: str) -> bytes:
-        """Return this shard's part of a state: for one who is about to release it, and nobody else."""
+        """Serialize this shard's part of a state, for the coordinator that is about to release it."""
         self._require_usable()
-        return self._divisions[query_of(name)].encode(self._states[name], self.number)
+        return self._partitionings[query_of(name)].encode(self._states[name], self.number)
 
     def noisy_tables(self, name: str) -> bytes:
-        """Return this shard's tables with the noise of a release, which is drawn here: none travels without it.
+        """Serialize this shard's tables with the noise of a release, drawn here: none is sent without it.
 
-        The state stays as it is until it is dropped. Whoever calls again, for want of an answer, gets another draw.
+        The state does not change. A repeated call, after a lost answer, draws again.
         """
         self._require_usable()
-        division = self._divisions[query_of(name)]
-        assert isinstance(division, TablePartitioning)
+        partitioning = self._partitionings[query_of(name)]
+        assert isinstance(partitioning, TablePartitioning)
         with NoiseSource() as rng:
-            shown = division.shown(self._states[name], rng)
+            noisy = partitioning.with_release_noise(self._states[name], rng)
         try:
-            return division.encode(shown, self.number)
+            return partitioning.encode(noisy, self.number)
         finally:
-            wipe_state(shown)
+            wipe_state(noisy)
 
     def replace(
         self, step: int, states: Mapping[str, bytes], recent: Sequence[Origin], absorbed: Iterable[str]
     ) -> None:
-        """Take over whole parts, when cells are dealt out anew."""
+        """Replace all states and positions by those of a resharded stream."""
         if self._already_did(step):
             return
-        with self._all_or_nothing(step):
+        with self._transaction(step):
             for name, data in states.items():
-                self._states[name] = self._divisions[query_of(name)].decode(data, self.number)
+                self._states[name] = self._partitionings[query_of(name)].decode(data, self.number)
                 move_to_secret_memory(self._states[name])
             self.recent = {origin[0]: (step, origin) for origin in recent}
             self.absorbed = dict.fromkeys(absorbed)
 
     def refresh(self, step: int, names: Iterable[str]) -> None:
-        """Freeze what was seen in an announced intrusion and start afresh."""
+        """Refresh states after an announced intrusion."""
         if self._already_did(step):
             return
-        with self._all_or_nothing(step):
+        with self._transaction(step):
             for name in names:
                 with NoiseSource() as rng:
-                    self._divisions[query_of(name)].refresh(self._states[name], self.number, rng)
+                    self._partitionings[query_of(name)].refresh(self._states[name], self.number, rng)
                 move_to_secret_memory(self._states[name])
 
     def drop(self, step: int, names: Collection[str]) -> None:
-        """Give states up."""
+        """Wipe states whose windows are over."""
         if self._already_did(step):
             return
-        with self._all_or_nothing(step):
+        with self._transaction(step):
             for name in names:
                 state = self._states.pop(name, None)
                 if state is not None:
@@ -208,7 +223,7 @@ class Shard:
     def _open(self, name: str) -> None:
         if name not in self._states:
             with NoiseSource() as rng:
-                self._states[name] = self._divisions[query_of(name)].initial_shard(self.number, rng)
+                self._states[name] = self._partitionings[query_of(name)].initial_shard(self.number, rng)
             move_to_secret_memory(self._states[name])
 
     def _load(self) -> None:
@@ -231,10 +246,10 @@ class Shard:
                 f"the store is that of shard {stored[0]} of {stored[1]}, not of shard {self.number} of {self.shards}"
             )
         for name, data in parts.items():
-            if query_of(name) in self._divisions:
-                self._states[name] = self._divisions[query_of(name)].decode(data, self.number)
+            if query_of(name) in self._partitionings:
+                self._states[name] = self._partitionings[query_of(name)].decode(data, self.number)
             else:
-                self._parked[name] = data
+                self._unused[name] = data
 
     def _commit(self, step: int) -> None:
         self.step = step
@@ -249,7 +264,7 @@ class Shard:
             "absorbed": [*self.absorbed],
         }
         states = {name: self.gather(name) for name in self._states}
-        self._store.commit({"meta": json.dumps(meta).encode(), **self._parked, **states})
+        self._store.commit({"meta": json.dumps(meta).encode(), **self._unused, **states})
 
     def _already_did(self, step: int) -> bool:
         self._require_usable()
@@ -260,8 +275,11 @@ class Shard:
             raise StoreError(f"shard {self.number} gave its state up: open it again from its snapshot")
 
     @contextlib.contextmanager
-    def _all_or_nothing(self, step: int) -> Iterator[None]:
-        """Commit what the block does as a step, or give the state up: what is on disk is whole."""
+    def _transaction(self, step: int) -> Iterator[None]:
+        """Commit what the block does as a step.
+
+        After an error the state in memory may be half changed: it is wiped, and the snapshot on disk is the last step.
+        """
         try:
             yield
             self._commit(step)

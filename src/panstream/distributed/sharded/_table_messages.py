@@ -1,9 +1,9 @@
-"""What a step means for the tables of every shard: as many bytes whatever the rows hold.
+"""Updates of tables for every shard, in messages whose size does not depend on the rows.
 
-A row moves a cell in many tables, so it is cheaper to send the row than its cells: every shard is sent all rows, equal
-ones together, padded with rows that came 0 times, and finds the cells in its own tables. Where the tables themselves
-are fewer bytes than the rows, as in a task of a million rows, rows are added up first, and every shard is sent what to
-add to its cells. Which of the two is decided by public numbers alone.
+A row updates a cell in many tables, so sending the row is cheaper than sending its cells: every shard is sent all
+rows, equal ones together, padded with rows of count 0, and computes the cells of its own tables. Where the tables
+themselves are fewer bytes than the rows, as in a task of a million rows, the rows are summed first, and every shard is
+sent what to add to its cells. Which of the two follows from public numbers only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from panstream.distributed.sharded._cell_messages import (
     group_by_slot,
     named_slots,
     padded_size,
-    slot_number,
+    slot_number_size,
     to_padded_columns,
     wipe_arrays,
 )
@@ -32,10 +32,14 @@ from panstream.primitives.noise import NoiseSource
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableMessage:
-    """What one shard does for one query: to its ``slots``, all that are open, either sums or rows.
+    """The update of one shard for one query, as sums or as rows; ``repr`` leaves both out.
 
-    ``sums`` has for every array of the state what is added to it, slot by slot. ``rows`` has how often each row came,
-    which slot it is for, where there are several, and the rest of the algorithm's columns. ``repr`` shows none of it.
+    Attributes:
+        query: The query's name.
+        slots: Windows and groups of all states that are open.
+        sums: For every array of the state what is added to it, slot by slot.
+        rows: The count of each row, 0 for padding; where there are several slots, the number of each row's slot; and
+            the algorithm's other update columns.
     """
 
     query: str
@@ -44,9 +48,9 @@ class TableMessage:
     rows: Touches = field(default=(), repr=False)
 
     def apply(
-        self, division: Any, shard: int, state_of: Callable[[Slot], Any], random: Callable[[], NoiseSource]
+        self, partitioning: Any, shard: int, state_of: Callable[[Slot], Any], random: Callable[[], NoiseSource]
     ) -> None:
-        """Do to a shard's states what the message says; the caller wipes it."""
+        """Apply the update to a shard's states; the caller wipes the message."""
         for number, slot in enumerate(named_slots(self.slots) if self.sums else ()):
             state = state_of(slot)
             for name, added in self.sums.items():
@@ -61,46 +65,47 @@ class TableMessage:
             self.slots, np.flatnonzero(counts), self.rows[1] if has_several_slots else None
         ):
             with random() as rng:
-                owned = division.owned(shard)
-                division.algorithm.apply_update_columns(state_of(slot), owned, (counts, *columns), chosen, rng.scratch)
+                owned = partitioning.owned(shard)
+                partitioning.algorithm.apply_update_columns(
+                    state_of(slot), owned, (counts, *columns), chosen, rng.scratch
+                )
 
     def wipe(self) -> None:
-        """Overwrite it, also where it came as memory that may not be written."""
+        """Wipe all arrays, also those that were received as read-only memory."""
         wipe_arrays(self.sums.values())
         wipe_arrays(self.rows)
 
 
 @dataclass(slots=True, eq=False)
 class TableQueue:
-    """What waits of one query: rows, or tables of sums, and how many rows it came from."""
+    """The updates of one query that wait to be sent: rows, or tables of sums."""
 
-    division: TablePartitioning
+    partitioning: TablePartitioning
     groups: int
-    listed: int = 0  # rows of batches that are listed, selected or not
-    summed: bool = False  # whether a batch was so large that its rows are added up instead
-    direct: bool = False  # whether the batch under way is
+    listed: int = 0  # rows of batches that are not summed, selected or not
+    summed: bool = False  # whether some batch was summed
+    direct: bool = False  # whether the current batch is
     rows: list[tuple[Slot, Touches]] = field(default_factory=list)
     sums: dict[Slot, Any] = field(default_factory=dict)
     cells: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cells = sum(self.division.cells(shard) for shard in range(self.division.shards))
+        self.cells = sum(self.partitioning.cells(shard) for shard in range(self.partitioning.shards))
 
     def expect(self, rows: int) -> None:
-        """Hear how many rows the next batch has, selected or not."""
+        """Announce the next batch by its number of rows, selected or not."""
         self.direct = self.sums_are_less(self.groups, rows)
         self.summed |= self.direct
         self.listed += 0 if self.direct else rows
 
     def sums_are_less(self, slots: int, rows: int) -> bool:
-        """Return whether sums of all tables are fewer bytes than rows for every shard."""
-        which = slot_number(slots).itemsize if slots > 1 else 0
-        row = which + sum(kind.itemsize for kind in self.division.algorithm.update_columns)
-        return 4 * slots * self.cells <= self.division.shards * row * padded_size(rows)
+        """Return whether the sums of all tables take fewer bytes than sending the rows to every shard."""
+        row = slot_number_size(slots) + sum(kind.itemsize for kind in self.partitioning.algorithm.update_columns)
+        return 4 * slots * self.cells <= self.partitioning.shards * row * padded_size(rows)
 
     def add(self, slot: Slot, batch: Any) -> None:
-        """Take the selected rows of a batch for one state; the caller wipes them."""
-        algorithm = self.division.algorithm
+        """Add the selected rows of a batch for one state; the caller wipes them."""
+        algorithm = self.partitioning.algorithm
         with Scratch() as scratch:
             if self.direct:
                 algorithm.accumulate(self._sum(slot), batch, scratch)
@@ -113,16 +118,16 @@ class TableQueue:
         named = np.array(slots, np.int64).reshape(-1, 2)
         if self.summed or self.sums_are_less(len(slots), self.listed):
             self._add_up()
-            for shard in range(self.division.shards):
+            for shard in range(self.partitioning.shards):
                 yield TableMessage(query, named, sums=self._sums(slots, shard))
             return
         size = padded_size(self.listed)
-        for _ in range(self.division.shards):  # afresh for each: who takes them in overwrites them
-            rows = to_padded_columns(self.division.algorithm.update_columns, slots, self.rows, size, blank=0)
+        for _ in range(self.partitioning.shards):  # new arrays for each: the receiver wipes them
+            rows = to_padded_columns(self.partitioning.algorithm.update_columns, slots, self.rows, size, blank=0)
             yield TableMessage(query, named, rows=rows)
 
     def wipe(self) -> None:
-        """Overwrite and forget what was collected."""
+        """Wipe and empty the queue."""
         for _, columns in self.rows:
             for column in columns:
                 wipe(column)
@@ -134,26 +139,26 @@ class TableQueue:
         self.summed = False
 
     def _sum(self, slot: Slot) -> Any:
-        algorithm = self.division.algorithm
+        algorithm = self.partitioning.algorithm
         if slot not in self.sums:
             self.sums[slot] = algorithm.zero_tables(np.arange(algorithm.tables))
         return self.sums[slot]
 
     def _add_up(self) -> None:
-        """Turn rows that were listed into sums."""
-        algorithm = self.division.algorithm
+        """Replace the listed rows by sums."""
+        algorithm = self.partitioning.algorithm
         for slot, columns in self.rows:
-            everything = np.arange(algorithm.tables)
-            chosen = np.arange(columns[0].size)
+            all_tables = np.arange(algorithm.tables)
+            all_rows = np.arange(columns[0].size)
             with Scratch() as scratch:
-                algorithm.apply_update_columns(self._sum(slot), everything, columns, chosen, scratch)
+                algorithm.apply_update_columns(self._sum(slot), all_tables, columns, all_rows, scratch)
             for column in columns:
                 wipe(column)
         self.rows = []
 
     def _sums(self, slots: Sequence[Slot], shard: int) -> dict[str, NDArray[np.int32]]:
-        indices = self.division.places(shard)
-        shapes = self.division.shapes(shard)
+        indices = self.partitioning.indices(shard)
+        shapes = self.partitioning.shapes(shard)
         sums = {name: np.zeros((len(slots), *shape), np.int32) for name, shape in shapes.items()}
         for number, slot in enumerate(slots):
             if slot in self.sums:

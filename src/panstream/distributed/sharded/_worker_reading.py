@@ -1,7 +1,7 @@
-"""Reading where the workers are: rows are read, checked, hashed and cut up by one worker, and cells move on, or names.
+"""Reading partitions on the workers: a worker reads, checks and hashes rows, and routes the updates to the shards.
 
-What leaves a task has as many bytes whatever its rows hold: see outgoing.py for what goes to the shards. What goes
-back to the coordinator has a place for every group and for the most row numbers that are told.
+The size of a task's messages does not depend on its rows: see _outgoing_queue.py for those to the shards. The answer
+to the coordinator has one entry per group, and a fixed number of entries for numbers of skipped rows.
 """
 
 from __future__ import annotations
@@ -31,17 +31,22 @@ from panstream.engine.sources.input_files import InputFile, expand_paths
 from panstream.errors import BadRowError
 from panstream.primitives.memory.scratch import wipe
 
-_TEXT_BYTES = 32  # a row of text, about: only to deal out tasks of like size
-MIN_TASK_ROWS = 1 << 20  # rows of a task
+_TEXT_ROW_BYTES = 32  # of a row of text, about: only for tasks of similar size
+MIN_TASK_ROWS = 1 << 20
 _MAX_TASK_ROWS = 1 << 23
-_SHARES = 3  # of the rows that are left, for each worker
+_TASKS_PER_WORKER = 3  # into which the remaining rows would be split: tasks shrink, and workers finish together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Some rows that can be read again: a file, or some row groups of a Parquet file. ``name`` is their producer.
+    """Rows that can be read again: a file, or some row groups of a Parquet file.
 
-    ``before`` is how many rows of the file come before them; ``rows`` is exact for row groups only.
+    Attributes:
+        name: Their producer.
+        path: The file; None for a partition of a Dask DataFrame.
+        format: The file's format.
+        before: Number of rows of the file before them.
+        rows: Number of rows; an estimate unless they are row groups.
     """
 
     name: str
@@ -52,7 +57,7 @@ class Partition:
 
     @classmethod
     def of(cls, inputs: Iterable[str], *, format: str | None = None, rows: int = MIN_TASK_ROWS) -> list[Partition]:
-        """Return files, and Parquet files in stretches of row groups of about ``rows`` rows; none if one is a pipe."""
+        """Return the partitions of inputs, of about ``rows`` rows where the format allows; none if one is a pipe."""
         files = expand_paths(list(inputs), format=format)  # type: ignore[arg-type]
         if any(file.path is None for file in files):
             return []
@@ -60,14 +65,14 @@ class Partition:
 
     @classmethod
     def of_file(cls, file: InputFile, rows: int = MIN_TASK_ROWS) -> Iterator[Partition]:
-        """Yield a file, or stretches of row groups of a Parquet file."""
-        assert file.path is not None
-        where = str(file.path.absolute())
+        """Yield a file as a whole, or a Parquet file in ranges of row groups."""
+        path = file.path
+        assert path is not None
+        where = str(path.absolute())
         if file.format != "parquet":
-            size = file.path.stat().st_size // _TEXT_BYTES
+            size = path.stat().st_size // _TEXT_ROW_BYTES
             yield cls(name=f"{file.name}#", path=where, format=file.format, rows=size)
             return
-        path = file.path
         footer = translate_reader_errors(lambda: read_footer(path), place=file.name, what="a Parquet file")
         rows_before = size = start = 0
         for group, group_rows in enumerate(footer.rows):
@@ -81,17 +86,21 @@ class Partition:
 
 
 def can_read_on_workers(config: Config) -> bool:
-    """Return whether workers may read partitions, in any order: not if a query answers by a clock."""
+    """Return whether workers may read partitions, in any order: not if a query has a schedule or windows."""
     return all(query.every is None and query.window is None for query in config.queries)
 
 
 def plan_read_tasks(
     partitions: Sequence[Partition], workers: int, *, large: bool, alone: Iterable[str] = ()
 ) -> list[list[Partition]]:
-    """Return partitions in tasks, each a share of the rows that are left: large ones first, small ones to end together.
+    """Group partitions into tasks: large ones first, small ones last, so that workers finish together.
 
-    A task reaches a shard as a whole or not at all. ``large`` tasks are for states to which no row travels. Partitions
-    named in ``alone`` are with some shards already, and so share no task.
+    Args:
+        partitions: What is to be read.
+        workers: Number of workers.
+        large: Whether tasks may exceed MIN_TASK_ROWS: only where no rows are sent to the shards.
+        alone: Partitions that some shards have already. A shard takes a task as a whole or not at all, so each of
+            these is a task of its own.
     """
     apart = set(alone)
     tasks: list[list[Partition]] = [[partition] for partition in partitions if partition.name in apart]
@@ -104,9 +113,8 @@ def plan_read_tasks(
             continue
         task.append(partition)
         size += partition.rows
-        if size >= min(
-            max(MIN_TASK_ROWS, remaining // (_SHARES * max(1, workers))), _MAX_TASK_ROWS if large else MIN_TASK_ROWS
-        ):
+        share = remaining // (_TASKS_PER_WORKER * max(1, workers))
+        if size >= min(max(MIN_TASK_ROWS, share), _MAX_TASK_ROWS if large else MIN_TASK_ROWS):
             tasks.append(task)
             remaining -= size
             task = []
@@ -114,15 +122,15 @@ def plan_read_tasks(
     return [*tasks, task] if task else tasks
 
 
-MAX_SKIPPED_NUMBERS = 1000  # of rows that could not be used
-_ROWS_AT_ONCE = 1 << 17
-_MARKED = 8  # a byte for each cell, until the task is read, where there are at most this many cells per row
+MAX_SKIPPED_NUMBERS = 1000
+_BATCH_ROWS = 1 << 17
+_CELLS_PER_ROW = 8  # marks take a byte per cell until the task is read: fewer than in a step of the coordinator
 Totals = list[tuple[str, NDArray[np.int64], NDArray[np.int64]]]  # of every query: totals and events of all its groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What workers must know to read for a stream: all of it public. ``name`` tells plans in one process apart."""
+    """What workers need to read for a stream, all of it public; ``name`` identifies the plan within a process."""
 
     config: Config
     shards: int
@@ -130,7 +138,7 @@ class ReadPlan:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def reader(self) -> _PartitionReader:
-        """Return this process's reader of the plan."""
+        """Return this process's reader of the plan; the reader of an earlier plan is dropped."""
         if self.name not in _READERS:
             _READERS.clear()
             _READERS[self.name] = _PartitionReader(self)
@@ -139,7 +147,7 @@ class ReadPlan:
 
 @dataclass(slots=True, kw_only=True)
 class _RoutedRows:
-    """What the rows of a task mean for every shard, and for states that stay whole; and what was wrong with some."""
+    """The updates of a task for every shard and for the coordinator's states, and the rows that were skipped."""
 
     totals: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
     work: list[list[Message]] = field(default_factory=list)  # of every shard
@@ -148,7 +156,7 @@ class _RoutedRows:
     skipped: list[int] = field(default_factory=list)
 
     def wipe(self) -> None:
-        """Overwrite all of it."""
+        """Wipe all updates."""
         for shard_work in self.work:
             wipe_messages(shard_work)
         for total, events in self.totals.values():
@@ -157,22 +165,22 @@ class _RoutedRows:
 
 
 class _PartitionReader:
-    """What a process keeps of a plan between tasks: compiled expressions and checks, no rows."""
+    """Compiled expressions and checks of a plan, which a process reuses between tasks. Holds no rows."""
 
-    def __init__(self, asked: ReadPlan) -> None:
-        self.config = config = asked.config
-        plans = plan_all(config, zero_noise=asked.zero_noise)
+    def __init__(self, read_plan: ReadPlan) -> None:
+        config = read_plan.config
+        self.config = config
+        plans = plan_all(config, zero_noise=read_plan.zero_noise)
         self.schema = RowSchema.of(config.stream, config.needed_columns)
         self.select = Selector(config)
         self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
         self.whole = {plan.config.name: plan for plan in plans if not is_shardable(plan.algorithm)}
         queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
-        self._outgoing = OutgoingQueue(queries, asked.shards, marked=_MARKED)
+        self._outgoing = OutgoingQueue(queries, read_plan.shards, cells_per_row=_CELLS_PER_ROW)
         self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}
 
-    def cut(self, partitions: Iterable[Partition], table: Any = None) -> _RoutedRows:
-        """Return what every shard must do for the rows of a task."""
-        task = list(partitions)
+    def route(self, task: Sequence[Partition], table: Any = None) -> _RoutedRows:
+        """Read a task's rows, from ``table`` if given; return the updates of every shard, which the caller wipes."""
         rows = sum(partition.rows for partition in task) if table is None else table.num_rows
         routed = _RoutedRows(totals={name: _zeros(plan) for name, plan in self.whole.items()})
         self._outgoing.expect(rows)
@@ -180,11 +188,11 @@ class _PartitionReader:
             for partition in task:
                 for batch in self._read(partition, table):
                     try:
-                        self._cut(batch, routed)
+                        self._route_batch(batch, routed)
                     finally:
                         self.select.wipe()
                         batch.wipe()
-            self._outgoing.expect(max(0, routed.rows - rows))  # of text, rows are only known now
+            self._outgoing.expect(max(0, routed.rows - rows))  # the number of rows of text was an estimate
             routed.work = self._outgoing.messages(self._slots)
         except BaseException:
             self._outgoing.wipe()
@@ -201,8 +209,8 @@ class _PartitionReader:
             yield from (batch for batch in source.batches() if batch is not None)
             source.close()
             return
-        turns = max(1, -(-partition.rows // _ROWS_AT_ONCE))
-        size = max(1, -(-partition.rows // turns)) if table is None else _ROWS_AT_ONCE
+        batches = max(1, -(-partition.rows // _BATCH_ROWS))
+        size = max(1, -(-partition.rows // batches)) if table is None else _BATCH_ROWS
         coalescer = Coalescer(
             self.schema,
             rows=size,
@@ -212,14 +220,13 @@ class _PartitionReader:
             start=partition.before,
         )
         try:
-            for piece in self._stretch(partition, size) if table is None else self._pieces(partition, table):
+            for piece in self._row_groups(partition, size) if table is None else self._table_batches(partition, table):
                 yield from coalescer.add(piece)
             yield from coalescer.flush()
         finally:
             coalescer.close()
 
-    def _stretch(self, partition: Partition, size: int) -> Iterator[RowBatch]:
-        """Yield the rows of some row groups."""
+    def _row_groups(self, partition: Partition, size: int) -> Iterator[RowBatch]:
         assert partition.path is not None
         remaining = partition.rows
         file = ParquetFile(Path(partition.path), self.schema, rows=size)
@@ -236,21 +243,21 @@ class _PartitionReader:
         finally:
             file.close()
 
-    def _pieces(self, partition: Partition, table: Any) -> Iterator[RowBatch]:
+    def _table_batches(self, partition: Partition, table: Any) -> Iterator[RowBatch]:
         check_types(table.schema, self.schema, partition.name)
-        for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
             yield from_arrow(batch, self.schema, owned=False)
 
-    def _cut(self, batch: RowBatch, routed: _RoutedRows) -> None:
+    def _route_batch(self, batch: RowBatch, routed: _RoutedRows) -> None:
         rows = self.select(batch)
-        useless = rows.bad
+        unusable = rows.bad
         if rows.times is not None:
-            useless = useless | ~np.isfinite(rows.times)
-        skipped = useless.copy()
+            unusable = unusable | ~np.isfinite(rows.times)
+        skipped = unusable.copy()
         for name, query in self.queries.items():
             bad = query.unusable(rows, rows.queries[name])
             skipped |= bad
-            usable = ~(useless | bad)
+            usable = ~(unusable | bad)
             for prepared in query.prepare(rows, rows.queries[name], usable, None):
                 for slot, checked in prepared.batches:
                     if name in self.whole:

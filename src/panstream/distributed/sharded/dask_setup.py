@@ -1,8 +1,8 @@
-"""Dask as a cluster of ours runs it: closed to strangers, and keeping nothing.
+"""Dask settings for private streams: authenticated connections, and no copies of data outside of the state.
 
-A Dask port runs what it is sent: its messages are pickles and its calls are functions. So it is open to whoever holds
-a certificate or, on loopback, whoever is on this machine, and to nobody else. Workers spill, profile and log nothing,
-and have a wiping allocator.
+A Dask port executes what it is sent: messages are pickles and calls are functions. It therefore accepts only holders
+of a certificate or, on loopback, processes of this machine. Workers spill, profile and log nothing, and have a wiping
+allocator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Role = Literal["client", "worker"]
 def security_for(address: str, role: Role) -> Any:
     """Return Dask's security for an address: with certificates for tls://, None for tcp:// on loopback.
 
-    Raise InvalidParameter for anything else, and where a certificate is missing.
+    Raises:
+        InvalidParameter: For any other address, and where a certificate is missing.
     """
     scheme = urlsplit(address).scheme
     if scheme == "tcp" and is_loopback(_host_of(address)):
@@ -45,7 +46,7 @@ def security_for(address: str, role: Role) -> Any:
 
 
 def check_client(client: Any) -> None:
-    """Raise InvalidParameter unless a Dask client talks to its cluster by TLS, on loopback, or within this process."""
+    """Raise InvalidParameter unless a Dask client reaches its cluster by TLS, on loopback, or within this process."""
     for address in (client.scheduler.address, *client.ncores()):
         parts = urlsplit(address)
         if parts.scheme not in ("tls", "inproc") and not (parts.scheme == "tcp" and is_loopback(_host_of(address))):
@@ -56,7 +57,6 @@ def check_client(client: Any) -> None:
 
 
 def _host_of(address: str) -> str:
-    """Return the host of an address."""
     return urlsplit(address).hostname or ""
 
 
@@ -88,16 +88,19 @@ SETTINGS: dict[str, Any] = {
 
 
 def apply_hardened_config() -> None:
-    """Put the settings into force in this process, and write no core dumps."""
+    """Apply the settings to Dask in this process, and disable core dumps."""
     import_optional("dask", "a cluster", "dask").config.set(SETTINGS)
     disable_core_dumps()
 
 
 async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None, listen: str | None) -> None:
-    """Be a worker until the scheduler is gone.
+    """Run a worker until the scheduler closes it.
 
-    It listens on the one address by which it reaches the scheduler, or on ``listen``; there is no other port, not
-    even a dashboard's. Without TLS both must be loopback.
+    Args:
+        scheduler: The scheduler's address.
+        name: The worker's name in the cluster.
+        scratch: Directory for Dask's files.
+        listen: Address to listen on; by default the one from which the scheduler is reached. Loopback without TLS.
     """
     apply_hardened_config()
     from distributed import Worker
@@ -112,19 +115,20 @@ async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None
             "can run code there"
         )
 
-    class Quiet(Worker):
+    class WorkerWithoutHttp(Worker):
         def start_http_server(self, *arguments: Any, **options: Any) -> None:
-            """Start none."""
+            """Open no second port: ``dashboard=False`` alone would leave one."""
 
     options: dict[str, Any] = {} if security is None else {"security": security, "protocol": "tls"}
     if scratch is not None:
         options["local_directory"] = str(scratch)
-    async with Quiet(scheduler, nthreads=1, name=name, memory_limit=0, dashboard=False, host=host, **options) as worker:
+    options |= {"nthreads": 1, "name": name, "memory_limit": 0, "dashboard": False, "host": host}
+    async with WorkerWithoutHttp(scheduler, **options) as worker:
         await worker.finished()
 
 
 def local_cluster(workers: int, *, security: bool = True, **options: Any) -> Any:
-    """Return a Dask cluster on this machine: hardened processes, TLS between them, no dashboard."""
+    """Start a Dask cluster on this machine: hardened processes, TLS between them, no dashboard."""
     apply_hardened_config()
     from distributed import LocalCluster
 

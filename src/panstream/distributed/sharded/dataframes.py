@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from panstream.algorithms.auto import DistinctCount
 from panstream.core.estimate import Estimate
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import (
+from panstream.distributed.sharded._dask_transport import (
     CONNECTION_ERRORS,
     RETRY_DELAYS,
     TRANSIENT_ERRORS,
@@ -83,7 +83,7 @@ def _ingest(plan: ReadPlan, task: Task, actors: Actors, table: Any = None) -> _T
     Errors are returned as text: an exception would carry rows in its traceback.
     """
     try:
-        routed = plan.reader().cut(task, table)
+        routed = plan.reader().route(task, table)
     except PanstreamError as error:
         return _TaskResult(refused=(type(error).__name__, str(error), getattr(error, "row", None)))
     except Exception as error:
@@ -189,9 +189,9 @@ def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = 
     """
     if not can_read_on_workers(config):
         raise ConfigError("queries with every or window need the rows in order: use panstream run --cluster on files")
-    link = _link(client, shards)
-    with ClusterEngine(config, link, **options) as engine:
-        _feed_frame(engine, link, frame, zero_noise=bool(options.get("zero_noise")))
+    transport = _borrowed_transport(client, shards)
+    with ClusterEngine(config, transport, **options) as engine:
+        _feed_frame(engine, transport, frame, zero_noise=bool(options.get("zero_noise")))
         engine.finish()
         return {release.query: release for release in engine.log.history()}
 
@@ -222,15 +222,15 @@ def distinct(
     }
     query |= {name: value for name, value in (("expected", expected), ("memory", memory), ("key", key)) if value}
     config = read_config({"stream": {"name": "lake", "user": column, "columns": {column: kind}}, "query": [query]})
-    link = _link(client, shards)
-    with ClusterEngine(config, link) as engine:
-        _feed_frame(engine, link, frame)
+    transport = _borrowed_transport(client, shards)
+    with ClusterEngine(config, transport) as engine:
+        _feed_frame(engine, transport, frame)
         estimate = engine.estimate("distinct")
     assert estimate.claim.epsilon <= question.claim().epsilon
     return estimate
 
 
-def _link(client: Any, shards: int | None) -> DaskTransport:
+def _borrowed_transport(client: Any, shards: int | None) -> DaskTransport:
     """Return a transport to shards on the workers of the caller's client, which stays open."""
     from distributed import get_client
 
@@ -241,14 +241,16 @@ def _link(client: Any, shards: int | None) -> DaskTransport:
     return DaskTransport(lambda: chosen, shards or max(1, len(chosen.ncores())), borrowed=True)
 
 
-def _feed_frame(engine: ClusterEngine, link: DaskTransport, frame: Any, *, zero_noise: bool = False) -> IngestResult:
+def _feed_frame(
+    engine: ClusterEngine, transport: DaskTransport, frame: Any, *, zero_noise: bool = False
+) -> IngestResult:
     """Ingest a Dask DataFrame: its Parquet files where it is just their rows, else its partitions as pandas frames."""
     from dask.delayed import delayed
 
-    plan = ReadPlan(config=engine.config, shards=link.shards, zero_noise=zero_noise)
+    plan = ReadPlan(config=engine.config, shards=transport.shards, zero_noise=zero_noise)
     files = _files_of(frame, sorted(plan.config.needed_columns))
     if files is not None:
-        return feed_files(engine, link, plan, [part for file in files for part in Partition.of_file(file)], None)
+        return feed_files(engine, transport, plan, [part for file in files for part in Partition.of_file(file)], None)
     by_name = {f"partition {number}": part for number, part in enumerate(frame.to_delayed())}
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:
@@ -259,11 +261,11 @@ def _feed_frame(engine: ClusterEngine, link: DaskTransport, frame: Any, *, zero_
     def here(task: Task, actors: Actors) -> _TaskResult:
         return _ingest_frame(by_name[task[0].name].compute(scheduler="sync"), plan, actors, task[0].name)
 
-    return _feed_tasks(engine, link, [[Partition(name=name)] for name in by_name], submit, here)
+    return _feed_tasks(engine, transport, [[Partition(name=name)] for name in by_name], submit, here)
 
 
 def feed_files(
-    engine: ClusterEngine, link: DaskTransport, plan: ReadPlan, partitions: Sequence[Partition], tick: Tick | None
+    engine: ClusterEngine, transport: DaskTransport, plan: ReadPlan, partitions: Sequence[Partition], tick: Tick | None
 ) -> IngestResult:
     """Ingest files and ranges of row groups, without those that the engine has."""
 
@@ -274,15 +276,15 @@ def feed_files(
     def here(task: Task, actors: Actors) -> _TaskResult:
         return _ingest(plan, task, actors)
 
-    large = not any(sends_rows(plan.algorithm, link.shards, MIN_TASK_ROWS) for plan in engine.plans)
+    large = not any(sends_rows(plan.algorithm, transport.shards, MIN_TASK_ROWS) for plan in engine.plans)
     fresh = [partition for partition in partitions if not engine.partition_is_applied(partition.name)]
-    tasks = plan_read_tasks(fresh, link.shards, large=large, alone=engine.partitions_in_progress())
-    return _feed_tasks(engine, link, tasks, submit, here, tick)
+    tasks = plan_read_tasks(fresh, transport.shards, large=large, alone=engine.partitions_in_progress())
+    return _feed_tasks(engine, transport, tasks, submit, here, tick)
 
 
 def _feed_tasks(
     engine: ClusterEngine,
-    link: DaskTransport,
+    transport: DaskTransport,
     tasks: Iterable[Task],
     submit: Callable[[Any, Task, Actors], Any],
     here: Callable[[Task, Actors], _TaskResult],
@@ -299,8 +301,8 @@ def _feed_tasks(
     count = len(waiting)
     running: list[tuple[Task, int, Any]] = []
     while waiting or running:
-        actors = link.actors
-        client = link.client
+        actors = transport.actors
+        client = transport.client
         while waiting and len(running) < _TASKS_PER_WORKER * max(1, len(actors)):
             task, attempts = waiting.pop(0)
             future = None
@@ -317,7 +319,7 @@ def _feed_tasks(
             raise ClusterError(f"shard {shard} cannot apply {task[0].name}: {reason}")
         if result is None or result.lost:
             lost = [] if result is None else result.lost
-            _wait_before_retry(link, task, attempts, lost)
+            _wait_before_retry(transport, task, attempts, lost)
             waiting.append((task, attempts + 1))
             continue
         if result.refused is not None:
@@ -336,13 +338,13 @@ def _feed_tasks(
     return ingested
 
 
-def _wait_before_retry(link: DaskTransport, task: Task, attempts: int, lost: Sequence[int]) -> None:
+def _wait_before_retry(transport: DaskTransport, task: Task, attempts: int, lost: Sequence[int]) -> None:
     """Wait until the lost shards answer again, or raise ClusterError after the last attempt."""
     if attempts + 1 >= _MAX_ATTEMPTS:
         reason = f"shard {lost[0]} did not acknowledge it" if lost else "its task ended without a result"
         raise ClusterError(f"{task[0].name} was not ingested after {_MAX_ATTEMPTS} attempts: {reason}")
     for shard in lost:
-        link.check(shard)
+        transport.check(shard)
     if attempts:
         time.sleep(RETRY_DELAYS[min(attempts, len(RETRY_DELAYS)) - 1])
 

@@ -1,4 +1,4 @@
-"""Where a cluster keeps the state of every query, what that costs, and why."""
+"""Where a cluster holds the state of every query, what that costs, and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from panstream.engine.planner.query_plan import QueryPlan
 
 
 def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
-    """Return for every query where its state is, and the cost of that against the alternative."""
+    """Return for every query where its state is, in ``why`` with the cost of the alternative; as JSON values."""
     lines = []
     for plan in plans:
         entry: dict[str, Any] = {"name": plan.config.name, "divided": is_shardable(plan.algorithm)}
@@ -26,8 +26,8 @@ def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, A
                 "no extra noise"
             )
         elif isinstance(plan.algorithm, ShardableTables):
-            division = TablePartitioning(plan.algorithm, shards)
-            cells_by_shard = [division.cells(shard) for shard in range(shards)]
+            partitioning = TablePartitioning(plan.algorithm, shards)
+            cells_by_shard = [partitioning.cells(shard) for shard in range(shards)]
             row = sum(kind.itemsize for kind in plan.algorithm.update_columns)
             entry |= {
                 "cells": sum(cells_by_shard),

@@ -1,4 +1,4 @@
-"""A stream on a cluster from start to end: connect, open the engine, feed it, let go."""
+"""A stream on a cluster from start to end: connect, open the engine, ingest, disconnect."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from panstream.distributed.sharded._backend import read_shard_count
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._dask_link import DaskTransport
+from panstream.distributed.sharded._dask_transport import DaskTransport
+from panstream.distributed.sharded._resharding import read_shard_count
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, can_read_on_workers
 from panstream.distributed.sharded.dask_setup import apply_hardened_config, local_cluster, security_for
 from panstream.distributed.sharded.dataframes import feed_files
@@ -27,9 +27,9 @@ def ingest(
     format: str | None = None,
     on_batch: Tick | None = None,
 ) -> IngestResult:
-    """Feed files: by the workers where no query needs the rows in order, else from here."""
+    """Ingest files: on the workers where no query needs the rows in order, else in this process."""
     config = engine.config
-    link = engine.link
+    transport = engine.transport
     if any("://" in path for path in inputs):
         raise NotSupported(
             "a cluster reads files and standard input; read Redis, MQTT and Kafka on one machine, or serve them"
@@ -38,9 +38,9 @@ def ingest(
     engine.declare(*ingestion_paths(inputs, follow=follow))
     apart = [] if follow or not can_read_on_workers(config) else Partition.of(inputs, format=format)
     if apart:
-        assert isinstance(link, DaskTransport)
+        assert isinstance(transport, DaskTransport)
         source.close()
-        return feed_files(engine, link, ReadPlan(config=config, shards=link.shards), apart, on_batch)
+        return feed_files(engine, transport, ReadPlan(config=config, shards=transport.shards), apart, on_batch)
     with Selector(config) as select:
         return ingest_all(engine, source, select, on_batch=on_batch)
 
@@ -55,10 +55,15 @@ def open_engines(
     on_wait: Callable[[str], None] = lambda message: None,
     **options: Any,
 ) -> Iterator[Callable[..., ClusterEngine]]:
-    """Yield what opens an engine on the cluster at ``address``, or on ``workers`` processes of this machine.
+    """Yield a function that opens an engine on a cluster; call it again only after closing the engine it returned.
 
-    It may be called again once the engine that it opened is closed. There are as many shards as the directory has, or
-    else as there are workers, unless ``shards`` says otherwise.
+    Args:
+        config: The stream's configuration.
+        address: The scheduler; None for a local cluster of ``workers`` processes.
+        workers: Number of local workers, or the number to wait for at ``address``.
+        shards: Number of shards; by default as many as the directory has, else one per worker.
+        on_wait: Called with a message when a shard has not answered for two seconds.
+        options: Further arguments of the engine.
     """
     apply_hardened_config()
     from distributed import Client

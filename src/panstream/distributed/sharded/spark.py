@@ -1,8 +1,7 @@
-"""Distinct users of a column of a Spark DataFrame, with a weaker promise than on Dask.
+"""Distinct users of a column of a Spark DataFrame, with a weaker claim than on Dask.
 
-The data are at rest already, and what a task sends to the driver (one bit for every cell that its rows touch) is
-exact and may be written to disk by Spark on the way. Only the driver's state starts as noise: private is what leaves
-the driver.
+A task sends the driver one bit for every cell that its rows touch. These bits are exact, and Spark may write them to
+disk on the way. Only the driver's state starts as noise, so the claim covers what leaves the driver.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from panstream.primitives.packed_bits import pack_bits, unpack_bits
 def distinct(
     frame: Any, column: str, *, epsilon: float, expected: int | None = None, memory: int = 1 << 19, key: int = 0
 ) -> Estimate:
-    """Return how many different values a column of a Spark DataFrame has; nulls are left out.
+    """Count the different values in a column of a Spark DataFrame, nulls excluded.
 
-    Every task's rows become one row, a packed bit for each cell of the bitmap: at most ``memory`` bytes.
+    Every task sends one row with a packed bit for each cell of the bitmap: at most ``memory`` bytes.
     """
     import_optional("pyspark", "counting on Spark", "spark")
     algorithm = DistinctCount(epsilon, expected=expected, memory=memory, key=key).algorithm
@@ -40,22 +39,22 @@ def distinct(
 
 
 def update_from_frame(frame: Any, column: str, monitor: Monitor[Any]) -> None:
-    """Draw afresh every cell of a bitmap that a row of the frame touches. Executors need panstream too.
+    """Update a bitmap with a column of the frame; panstream must be installed on the executors too.
 
     There are as many tasks as cores, each of which sends its cells once.
     """
     algorithm = monitor.algorithm
     assert isinstance(algorithm, Bitmap)
 
-    def touched(batches: Iterator[Any]) -> Iterator[Any]:
-        yield from _touched(algorithm, batches)
+    def mark_cells(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from _mark_cells(algorithm, batches)
 
     tasks = frame.sparkSession.sparkContext.defaultParallelism
-    for row in frame.select(column).coalesce(tasks).mapInArrow(touched, "cells binary").collect():
-        _draw(algorithm, monitor, bytes(row["cells"]))
+    for row in frame.select(column).coalesce(tasks).mapInArrow(mark_cells, "cells binary").collect():
+        _apply_marks(algorithm, monitor, bytes(row["cells"]))
 
 
-def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
+def _mark_cells(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield one row: which cells the partition's rows touch."""
     import pyarrow as pa
 
@@ -70,8 +69,8 @@ def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_arrays([pa.array([cells], pa.binary())], ["cells"])
 
 
-def _draw(algorithm: Bitmap, monitor: Monitor[Any], cells: bytes) -> None:
-    """Draw afresh every cell that a partition touched: the same law as an update with its rows."""
+def _apply_marks(algorithm: Bitmap, monitor: Monitor[Any], cells: bytes) -> None:
+    """Redraw every cell that a partition touched: the same distribution as after an update with its rows."""
     marks = unpack_bits(np.frombuffer(cells, np.uint8), algorithm.cells)
     with NoiseSource() as rng:
         algorithm.apply_marked(monitor.state, marks, rng)

@@ -48,8 +48,8 @@ class TwoPartyBackend:
     ``statistics`` gives the statistic of every query.
     """
 
-    def __init__(self, link: TwoPartyTransport, stream: str, statistics: Mapping[str, Any]) -> None:
-        self._link = link
+    def __init__(self, transport: TwoPartyTransport, stream: str, statistics: Mapping[str, Any]) -> None:
+        self._transport = transport
         self._stream = stream
         self._statistics = statistics
         self._rules: dict[str, Rule] = {}
@@ -76,7 +76,7 @@ class TwoPartyBackend:
 
     def _join(self) -> None:
         """Ask both machines how far they came, and let the second settle what the first decided."""
-        with self._link.line() as line:
+        with self._transport.line() as line:
             first = self._caught_up(line)
         self._ahead = {producer: int(sequence) for producer, sequence in first["origins"].items()}
         self._note_answers(first["answers"])
@@ -239,7 +239,7 @@ class TwoPartyBackend:
         """Do one round of the step with both machines; what rows did is overwritten, however it ends."""
         try:
             if self._line is None:
-                line = self._lines.enter_context(self._link.line())
+                line = self._lines.enter_context(self._transport.line())
                 self._caught_up(line, begins=True)
                 self._line = line
                 self._attempt = self._attempt + 1

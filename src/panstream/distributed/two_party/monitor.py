@@ -3,8 +3,8 @@
 ::
 
     identity = Identity(certificate=..., key=..., authority=...)
-    link = HttpsTwoPartyTransport(("https://a.example:8443", "https://b.example:8443"), ("a", "b"), identity)
-    monitor = TwoPartyMonitor(SharedGraphDensity(vertices=500, epsilon=1.0, count=True), link, stream="calls")
+    transport = HttpsTwoPartyTransport(("https://a.example:8443", "https://b.example:8443"), ("a", "b"), identity)
+    monitor = TwoPartyMonitor(SharedGraphDensity(vertices=500, epsilon=1.0, count=True), transport, stream="calls")
     monitor.update([(3, 8), (3, 9)], sequence=1)
     print(monitor.release())
 """
@@ -40,13 +40,13 @@ class TwoPartyMonitor:
 
     Args:
         statistic: What is asked, with its public parameters.
-        link: How the machines are reached.
+        transport: How the machines are reached.
         stream: The ``--stream`` of both machines.
     """
 
-    def __init__(self, statistic: SharedStatistic, link: TwoPartyTransport, *, stream: str) -> None:
+    def __init__(self, statistic: SharedStatistic, transport: TwoPartyTransport, *, stream: str) -> None:
         self.statistic = statistic
-        self._backend = TwoPartyBackend(link, stream, {_NAME: statistic})
+        self._backend = TwoPartyBackend(transport, stream, {_NAME: statistic})
         self._state, self.sequence = self._backend.resume(_NAME, _SLOT, statistic, _PRODUCER)
         self._failed = False
         with self._step():

@@ -19,7 +19,7 @@ def open_stream(config: Config, **options: Any) -> Engine:
 
 
 def open_engine(
-    config: Config, *, link: TwoPartyTransport | None = None, zero_noise: bool = False, **options: Any
+    config: Config, *, transport: TwoPartyTransport | None = None, zero_noise: bool = False, **options: Any
 ) -> Engine:
     """Return an engine whose states are with the two machines that the configuration names."""
     # Certificates and HTTPS are a fifth of a command's start: streams on one machine do without.
@@ -30,9 +30,11 @@ def open_engine(
     two_party = config.two_party
     if two_party is None:
         raise ConfigError("[stream] machines is missing: this stream is kept by one machine")
-    if link is None:
+    if transport is None:
         identity = Identity(certificate=two_party.certificate, key=two_party.key, authority=two_party.authority)
-        link = HttpsTwoPartyTransport((config.stream.machines[0], config.stream.machines[1]), two_party.names, identity)
+        transport = HttpsTwoPartyTransport(
+            (config.stream.machines[0], config.stream.machines[1]), two_party.names, identity
+        )
     statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=zero_noise)}
-    backend = TwoPartyBackend(link, config.stream.name, statistics)
+    backend = TwoPartyBackend(transport, config.stream.name, statistics)
     return Engine(config, backend=backend, zero_noise=zero_noise, **options)

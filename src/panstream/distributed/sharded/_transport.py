@@ -1,4 +1,4 @@
-"""How a coordinator reaches its shards: by calls that are repeated until answered, each of which counts once."""
+"""How a coordinator calls its shards. Calls are repeated until answered; shards apply each one once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from panstream.errors import PanstreamError
 
 @dataclass(frozen=True, slots=True)
 class ShardCall:
-    """A method of one shard, with its arguments. They are never shown: ``repr`` leaves them out."""
+    """A method of one shard, with its arguments, which ``repr`` leaves out: they can hold rows."""
 
     shard: int
     method: str
@@ -23,7 +23,7 @@ class ShardCall:
 
 
 class ShardTransport(ABC):
-    """The way to the shards of a stream."""
+    """Opens the shards of a stream and calls their methods."""
 
     def __init__(self, shards: int) -> None:
         self.shards = shards
@@ -33,13 +33,13 @@ class ShardTransport(ABC):
     def open(
         self, algorithms: Mapping[str, Any], directory: Path | None = None, operator_key: bytes | None = None
     ) -> None:
-        """Open every shard from its place below ``directory``, or afresh where that is empty."""
+        """Open every shard from its own directory below ``directory``; where that is empty, start it."""
         self.directory = directory
         self._shared = {"shards": self.shards, "algorithms": algorithms, "operator_key": operator_key}
         self._open_all()
 
     def settings(self, number: int) -> dict[str, Any]:
-        """Return what it takes to open a shard. Its snapshot lives in ``shards-4/shard-0`` or the like."""
+        """Return the arguments of a `Shard`. Of four shards, the first one's snapshot is in ``shards-4/shard-0``."""
         base = self.directory
         directory = None if base is None else str(base.absolute() / f"shards-{self.shards}" / f"shard-{number}")
         return {"number": number, "directory": directory, **self._shared}
@@ -49,15 +49,15 @@ class ShardTransport(ABC):
 
     @abstractmethod
     def send(self, calls: Sequence[ShardCall]) -> list[Any]:
-        """Make all calls, at once where possible, and return their answers when all have come."""
+        """Make all calls, concurrently where possible; return the answers in the same order."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the shards; what they have committed stays."""
+        """Close the shards; what they have committed stays on disk."""
 
 
 class InProcessShardTransport(ShardTransport):
-    """All shards in this process: for one machine, for tests, and to look at what the cluster left."""
+    """All shards in this process: for tests, and for resharding the directories of a cluster."""
 
     def __init__(self, shards: int) -> None:
         super().__init__(shards)
@@ -68,11 +68,11 @@ class InProcessShardTransport(ShardTransport):
             self.open_shards.append(Shard(**self.settings(number)))
 
     def send(self, calls: Sequence[ShardCall]) -> list[Any]:
-        """Make the calls one after the other."""
+        """Make the calls one after the other, each once."""
         return [getattr(self.open_shards[call.shard], call.method)(*call.arguments) for call in calls]
 
     def close(self) -> None:
-        """Close every shard."""
+        """Close every shard, also those whose state is broken."""
         for shard in self.open_shards:
             with contextlib.suppress(PanstreamError):
                 shard.close()

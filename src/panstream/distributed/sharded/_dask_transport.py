@@ -16,8 +16,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from panstream.distributed.sharded._links import ShardCall, ShardTransport
 from panstream.distributed.sharded._shard import Shard
+from panstream.distributed.sharded._transport import ShardCall, ShardTransport
 from panstream.errors import ClusterError, PanstreamError, StoreError, import_optional
 
 import_optional("distributed", "a cluster", "dask")
