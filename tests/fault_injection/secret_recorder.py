@@ -132,8 +132,8 @@ def _record_shares(recorder: SecretRecorder) -> None:
     draw_noise = rules.draw_noise
 
     def recorded_commit(self: machine.Participant) -> None:
-        steps = [(self._held.step, self._party.shares)]
-        steps += [] if self._pending is None else [(self._pending[0].step, self._pending[1])]
+        steps = [(self._record.step, self._party.shares)]
+        steps += [] if self._in_doubt is None else [(self._in_doubt[0].step, self._in_doubt[1])]
         for step, shares in steps:
             for share in shares.values():
                 recorder.record("share", share.cells, step=step)

@@ -135,13 +135,13 @@ def test_a_pending_step_of_another_try(tmp_path: Path, link: InProcessTwoPartyTr
         with pytest.raises(TwoPartyError, match="lost power"):
             engine.apply(batch(1))
         link.first._commit_locally = decide  # type: ignore[method-assign]
-    assert link.second._pending is not None
+    assert link.second._in_doubt is not None
     stale = {"verb": "round", "stream": "s", "step": 3, "attempt": 1, "round": 0, "last": True, "after": [0, 0]}
     task = {"kind": "rows", "started": {}, "dropped": [], "answered": []}
     reply, _ = unpack(link.second.answer(pack({**stale, "task": task})))
     assert "do not fit" in reply["refused"] or "not newer" in reply["refused"]
     goes_on(tmp_path, link, 3)
-    assert link.second._pending is None
+    assert link.second._in_doubt is None
 
 
 def test_a_machine_that_is_behind(tmp_path: Path, link: InProcessTwoPartyTransport) -> None:

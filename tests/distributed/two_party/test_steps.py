@@ -174,10 +174,10 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
 def check_fit(link: InProcessTwoPartyTransport) -> None:
     """Both shares of every state are of the same step and try, and open to a thermometer of users who came."""
     TwoPartyBackend(link, "s", {})  # whoever comes next lets the second machine settle
-    first = link.first._held
-    second = link.second._held
+    first = link.first._record
+    second = link.second._record
     assert (first.step, first.attempt) == (second.step, second.attempt)
-    assert link.second._pending is None
+    assert link.second._in_doubt is None
     a, b = (machine._party.shares["0/0/share"].cells for machine in (link.first, link.second))
     came = np.unpackbits(a ^ b, count=USERS, bitorder="little")
     assert np.array_equal(np.flatnonzero(came), np.unique(np.concatenate([batch(n).ids for n in range(3)])))

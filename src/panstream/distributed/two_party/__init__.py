@@ -1,5 +1,7 @@
-"""The two machines that hold shares, and the front end that deals to them: steps that are durable on both or on
-neither, the wire between them, and the engine's states on top.
+"""States that are secret-shared between two machines: the two-party commit, its transport, and the dealer.
+
+`Participant` is one of the machines; `TwoPartyBackend` is the dealer, which splits rows into shares and gives an engine
+its states. A step is durable on both machines or on neither.
 """
 
 from __future__ import annotations

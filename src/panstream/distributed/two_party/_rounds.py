@@ -1,6 +1,4 @@
-"""One round of a step, as a machine has it in hand: what it was dealt and what it asks the other; and how committed
-answers are opened.
-"""
+"""One round of a step on a participant: reading dealt shares, the exchange, and reconstructing committed answers."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.noise import NoiseSource
 
 SEED_BYTES = 32
-_GRID = 0.005  # seconds
+_SEND_INTERVAL = 0.005  # seconds
 
 Peer = Callable[[bytearray], bytearray]
 """Sends a message to the other machine and returns its answer."""
@@ -31,60 +29,61 @@ Peer = Callable[[bytearray], bytearray]
 
 @dataclass(slots=True)
 class StepInProgress:
-    """A step under way: its number and try, the shares so far, and the round that waits for the other machine."""
+    """A step that is not committed: its number and attempt, the shares so far, and the current round."""
 
     step: int
     attempt: int
     party: Party
     kinds: dict[str, str]
     round: int = 0
-    rng: NoiseSource = field(
-        default_factory=NoiseSource
-    )  # of the round: what was dealt and drawn lives until it is over
-    sent: NDArray[np.uint8] | None = None
+    rng: NoiseSource = field(default_factory=NoiseSource)  # of the round; its end wipes what was dealt and drawn
+    sent: NDArray[np.uint8] | None = None  # this machine's masked shares of the round, once it is open
 
     def held_kinds(self) -> dict[str, str]:
-        """Return the kinds of the states that there are."""
+        """Return the kind of every state that has shares."""
         return {name: self.kinds[name] for name in self.party.shares}
 
     def open_idle(self) -> None:
-        """Open a round without rows or answers, in which shares are blinded anew."""
+        """Open a round without rows or answers, which only re-randomizes the shares."""
         unused = Keystream(np.zeros(SEED_BYTES, np.uint8), self.rng.scratch)
         self.party.open(StepTask(kind="idle"), unused, {}, self.rng)
         self.sent = np.empty(0, np.uint8)
 
     def end_round(self, after: StepResult) -> None:
-        """Replace the shares by those after the round; the shares before the first round belong to the participant."""
-        before = self.party.shares
+        """Replace the shares by those after the round, and wipe the round's randomness."""
+        old_shares = self.party.shares
         self.party.shares = after.shares
-        self._wipe_own(before)
+        self._wipe_intermediate(old_shares)
         self.round += 1
         self.sent = None
         self.rng.close()
 
     def abandon(self) -> None:
-        """Wipe what the step has drawn, received and computed so far."""
+        """Wipe everything that the step has drawn, received and computed."""
         self.rng.close()
         self.party.abandon()
         if self.sent is not None:
             wipe(self.sent)
-        self._wipe_own(self.party.shares)
+        self._wipe_intermediate(self.party.shares)
 
-    def _wipe_own(self, shares: Mapping[str, StateShare]) -> None:
+    def _wipe_intermediate(self, shares: Mapping[str, StateShare]) -> None:
+        # Before the first round ends, the shares are the committed ones, which belong to the participant.
         for share in shares.values() if self.round else ():
             share.wipe()
 
 
 def wait_for_send_slot() -> None:
-    """Wait for the next multiple of 5 ms, so that when a message leaves does not tell how large the noise is that was
-    drawn before it.
-    """
+    """Wait for the next multiple of 5 ms, so that a message's time does not depend on how long drawing noise took."""
     now = time.monotonic()
-    time.sleep(_GRID - now % _GRID)
+    time.sleep(_SEND_INTERVAL - now % _SEND_INTERVAL)
 
 
 def read_dealt_shares(task: StepTask, work: StepInProgress, body: NDArray[np.uint8]) -> dict[str, Dealt]:
-    """Return what the front end dealt, state by state, until the round is over: sizes follow from the rules."""
+    """Copy the dealt shares of every state into the round's scratch memory, which is wiped with the round.
+
+    Raises:
+        TwoPartyError: If the body is not as long as the rules of the states say.
+    """
     shares = work.party.shares.items()
     rules = {**task.started, **{name: share.rule for name, share in shares if name not in task.dropped}}
     names = sorted(rules) if task.kind == "rows" else sorted(task.answered)
@@ -99,7 +98,7 @@ def read_dealt_shares(task: StepTask, work: StepInProgress, body: NDArray[np.uin
 
 
 def _cut(body: NDArray[np.uint8], sizes: Sequence[int], refused: str) -> list[NDArray[np.uint8]]:
-    """Return stretches of the body, which must be as long as all of them together."""
+    """Split the body into parts of the given sizes; raise TwoPartyError(``refused``) unless they fill it exactly."""
     ends = [0, *accumulate(sizes)]
     if ends[-1] != body.size:
         raise TwoPartyError(refused)
@@ -108,7 +107,7 @@ def _cut(body: NDArray[np.uint8], sizes: Sequence[int], refused: str) -> list[ND
 
 @contextlib.contextmanager
 def exchange(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8]]]:
-    """Ask the other machine; question and answer are overwritten when the block ends."""
+    """Send a message to the other machine and yield its answer; both are wiped when the block ends."""
     try:
         reply = peer(message)
     finally:
@@ -123,12 +122,12 @@ def exchange(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], N
 
 
 def prepared_answers(shares: Mapping[str, StateShare]) -> list[tuple[str, int]]:
-    """Return the state and the number of every answer that is prepared and not opened, in the order of messages."""
+    """Return state and number of every prepared answer that is not reconstructed, in the order of messages."""
     return [(name, number) for name in sorted(shares) for number in sorted(shares[name].answers)]
 
 
 def reconstruct(shares: Mapping[str, StateShare], body: NDArray[np.uint8]) -> dict[tuple[str, int], list[int]]:
-    """Return the numbers of every prepared answer, from this machine's shares and the other's."""
+    """Return the values of every prepared answer, by adding this machine's shares and the other's."""
     answers = prepared_answers(shares)
     own_parts = [shares[name].answers[number] for name, number in answers]
     refused = "the other machine sent something that does not belong to this step"

@@ -1,4 +1,4 @@
-"""What one machine keeps on its disk: its shares, and public facts beside them."""
+"""What one machine stores on disk: its shares, and public facts about the step they belong to."""
 
 from __future__ import annotations
 
@@ -16,38 +16,45 @@ from panstream.errors import StoreDamaged
 _FORMAT = 1
 
 Answers = dict[str, list[tuple[int, list[int], int]]]
-"""By state: of every answer that the front end may ask for again its number, the numbers opened, and the step."""
+"""By state: number, values and step of every answer that the dealer may ask for again."""
 
 
 @dataclass(slots=True)
 class StepRecord:
-    """What counts after a step: who tried it, the batches in it and in those before that the front end has not
-    committed, and the answers opened in them.
+    """The public facts of a committed step.
+
+    Attributes:
+        step: Its number.
+        attempt: The attempt that succeeded. Step and attempt identify a set of shares on both machines.
+        origins: By producer, its last batch that the dealer has not committed, and the step it was in.
+        answers: Answers that the dealer has not committed.
+        kinds: By state, the kind of its rule.
+        known: States that the dealer has committed.
     """
 
     step: int = 0
     attempt: int = 0
-    origins: dict[str, tuple[int, int]] = field(default_factory=dict)  # by producer: its last batch, and the step
+    origins: dict[str, tuple[int, int]] = field(default_factory=dict)
     answers: Answers = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
-    known: frozenset[str] = frozenset()  # states that the front end has committed
+    known: frozenset[str] = frozenset()
 
     def answers_since(self, step: int) -> dict[str, list[Any]]:
-        """Return number and numbers of the answers that this step and later ones opened, by state."""
+        """Return number and values of the answers of this step and later ones, by state."""
         answers = {name: [entry[:2] for entry in entries if entry[2] >= step] for name, entries in self.answers.items()}
         return {name: entries for name, entries in answers.items() if entries}
 
     def after(
         self, step: int, attempt: int, kinds: dict[str, str], origins: Mapping[str, int], *, committed: int
     ) -> StepRecord:
-        """Return what counts after the next step.
+        """Return the record of the next step.
 
         Args:
             step: The step's number.
-            attempt: The number of the attempt that took it.
-            kinds: The kinds of the states that there are.
+            attempt: The number of the attempt that succeeded.
+            kinds: The kind of every state.
             origins: By producer, its last batch in the step.
-            committed: The last step that the front end has committed: it asks for nothing before it again.
+            committed: The last step that the dealer has committed: it asks for nothing up to it again.
         """
         recent = {name: entry for name, entry in self.origins.items() if entry[1] > committed}
         recent |= {name: (sequence, step) for name, sequence in origins.items()}
@@ -60,7 +67,7 @@ class StepRecord:
 def encode_step(
     name: str, held: StepRecord, shares: dict[str, StateShare], about: dict[str, Any]
 ) -> dict[str, bytes | memoryview]:
-    """Return shares, where they lie, and what belongs to them as the named parts of a commit."""
+    """Return the named parts of a commit: the record as JSON, and views of the shares, which are not copied."""
     states = {
         state: [held.kinds[state], share.rule.parameters(), share.released, sorted(share.answers)]
         for state, share in shares.items()
@@ -85,7 +92,12 @@ def encode_step(
 
 
 def decode_step(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], StepRecord, dict[str, StateShare]]:
-    """Return what `encode_step` wrote; raise KeyError, ValueError or TypeError where it is something else."""
+    """Return header, record and shares from the parts that `encode_step` returned.
+
+    Raises:
+        StoreDamaged: If the format is unknown.
+        KeyError, TypeError, ValueError: If the parts are something else.
+    """
     meta = json.loads(parts[name])
     if meta["format"] != _FORMAT:
         raise StoreDamaged(f"the shares have format {meta['format']!r}; this release reads format {_FORMAT}")

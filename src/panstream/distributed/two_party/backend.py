@@ -1,10 +1,10 @@
-"""The front end's side: the engine's states on two machines. Rows become dense changes here, and nothing is kept.
+"""The dealer: an engine's state backend that splits updates into shares for two machines, and stores no rows.
 
-All that the engine does between two commits is one step of both machines, in rounds. They commit first, then they open
-the step's answers, and the engine commits afterwards. If it dies before the machines have committed, nothing of the
-step was opened, and it is taken again from the start. If it dies later, the machines are one step ahead: batches of
-that step that come again are left out, and its answers, which the machines keep until the engine has them, are given
-again and not drawn again.
+Everything between two commits of the engine is one step of both machines, in rounds. They commit first, then they
+reconstruct the step's answers, and the engine commits afterwards. If it ends before the machines have committed, no
+answer of the step was reconstructed, and the step is repeated from the start. If it ends later, the machines are one
+step ahead: batches of that step that are sent again are left out, and its answers, which the machines store until the
+engine has committed them, are returned and not drawn again.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ from panstream.primitives.noise.entropy import system_entropy
 from panstream.privacy.claim import Refresh
 
 Line = Callable[[bool, bytearray], bytearray]
-"""A way to both machines for as long as one step takes: sends a message to the first or the second, and returns its
-answer."""
+"""Sends a message to the first (True) or the second machine and returns the answer; valid for one step."""
 
 
 class TwoPartyTransport(Protocol):
-    """How the front end reaches its machines."""
+    """How the dealer reaches the machines."""
 
     def line(self) -> contextlib.AbstractContextManager[Line]:
-        """Open a way to both machines."""
+        """Open connections to both machines."""
 
 
 class TwoPartyBackend:
-    """Holds the states of an engine as shares on two machines.
+    """State backend of an engine whose states are shares on two machines.
 
-    ``statistics`` gives the statistic of every query.
+    Args:
+        transport: Reaches the machines.
+        stream: The stream that both machines must belong to.
+        statistics: The statistic of every query.
     """
 
     def __init__(self, transport: TwoPartyTransport, stream: str, statistics: Mapping[str, Any]) -> None:
@@ -56,28 +58,30 @@ class TwoPartyBackend:
         self._kinds: dict[str, str] = {}
         self._changes: dict[str, tuple[SharedStatistic, Dealt]] = {}
         self._started: dict[str, Rule] = {}
-        self._told: set[str] = set()  # of those, what the machines know in this step
+        self._announced: set[str] = set()  # of those, the ones that the machines have started in this step
         self._dropped: list[str] = []
         self._origins: dict[str, int] = {}
-        self._skipping = False
+        self._skipping = False  # whether the machines have the current batch already
         self._line: Line | None = None
         self._lines = contextlib.ExitStack()
         self._round = 0
-        self.step = self.committed = self._least = 0
+        self.step = 0
+        self.committed = 0
+        self._min_step = 0  # that the engine's checkpoint has: the machines must have reached it
         self._attempt = 0
-        self._ahead: dict[str, int] = {}
+        self._ahead: dict[str, int] = {}  # by producer: its last batch that the machines have and the engine has not
         self._answers: dict[str, dict[int, list[int]]] = {}  # by state and number: opened, not committed by the engine
         self._states: dict[str, _SharedState] = {}
-        self._place = (0, 0)
+        self._position = (0, 0)  # step and attempt of the machines' last commit
         self._stored: set[str] = set()
-        self._known: set[str] = set()  # states that a front end has committed
+        self._known: set[str] = set()  # states that a dealer has committed
         self._unclaimed: set[str] = set()  # states on the machines that the engine has not asked for
         self._join()
 
     def _join(self) -> None:
-        """Ask both machines how far they came, and let the second settle what the first decided."""
+        """Ask both machines for their status, after the second has resolved a step that is in doubt."""
         with self._transport.line() as line:
-            first = self._caught_up(line)
+            first = self._catch_up(line)
         self._ahead = {producer: int(sequence) for producer, sequence in first["origins"].items()}
         self._note_answers(first["answers"])
         for name, (kind, parameters) in first["states"].items():
@@ -92,10 +96,10 @@ class TwoPartyBackend:
             cached = self._answers.setdefault(name, {})
             cached |= {int(number): list(numbers) for number, numbers in entries}
 
-    def _caught_up(self, line: Line, *, begins: bool = False) -> dict[str, Any]:
-        """Follow steps that the machines took by themselves, to blind their shares; return what the first one says.
+    def _catch_up(self, line: Line, *, begins: bool = False) -> dict[str, Any]:
+        """Catch up with steps in which the machines re-randomized their shares; return the first machine's status.
 
-        Where a step ``begins``, the first machine takes none by itself until it is over.
+        If ``begins``, the first machine starts no such step until the dealer's step is over.
         """
         first, second = (self._ask(line, which, {"verb": "status", "begins": begins}) for which in (True, False))
         if first["id"] == second["id"] or not first["first"] or second["first"]:
@@ -103,15 +107,20 @@ class TwoPartyBackend:
         if first["step"] < self.step:
             raise StoreError(f"the machines are at step {first['step']} but had come to step {self.step}")
         self._attempt = max(first["tried"], second["tried"])
-        self._place = first["step"], first["attempt"]
+        self._position = first["step"], first["attempt"]
+        # The second machine may be in doubt after a crash: what the first has committed decides for it.
         self._ask(line, False, {"verb": "commit", "step": first["step"], "attempt": first["attempt"]})
         self.step = first["step"]
         return first
 
-    # What the engine asks of a backend.
+    # Interface of a state backend, called by the engine.
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
-        """Return a fresh state; the machines start it with the next step."""
+        """Return a new state; the machines start it with the next step.
+
+        Raises:
+            StoreError: If the machines hold shares of it that belong to another run, or to a lost checkpoint.
+        """
         if not isinstance(algorithm, SharedStatistic):
             raise NotSupported(f"{type(algorithm).__name__} cannot be kept as shares on two machines")
         name = state_name(query, slot)
@@ -124,24 +133,28 @@ class TwoPartyBackend:
             self._started[name] = algorithm.rule
         elif self._rules[name] != algorithm.rule:
             raise StoreError(f"the machines hold shares of another {query!r}: their directories belong to another run")
-        return self._opened(name, algorithm, 0)
+        return self._add_state(name, algorithm, 0)
 
     def resume(self, query: str, slot: Slot, algorithm: Any, producer: str) -> tuple[_SharedState, int]:
-        """Return a state as the machines know it, and the last batch of a producer: for those who keep nothing here."""
+        """Return a state as the machines have it, and a producer's last batch: for callers without a checkpoint."""
         name = state_name(query, slot)
         self.start(query, slot, algorithm)
         released = max(self._answers.get(name, {}), default=0)
-        return self._opened(name, algorithm, released), self._ahead.get(producer, -1)
+        return self._add_state(name, algorithm, released), self._ahead.get(producer, -1)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:
-        """Return the state again."""
+        """Return the state of a checkpoint's record; its shares are on the machines.
+
+        Raises:
+            StoreError: If the machines do not have it, or have not reached the checkpoint's step.
+        """
         header, _ = codec.read_header(data, checked=False)
         statistic = self._statistics.get(query)
         record = RemoteStateRecord.from_bytes(data)
-        self._least = max(self._least, record.step)
-        if self.step < self._least:
+        self._min_step = max(self._min_step, record.step)
+        if self.step < self._min_step:
             raise StoreError(
-                f"the machines are at step {self.step} but had come to step {self._least}: their directories are "
+                f"the machines are at step {self.step} but had come to step {self._min_step}: their directories are "
                 "missing, or were rolled back"
             )
         name = state_name(query, slot)
@@ -149,9 +162,9 @@ class TwoPartyBackend:
             raise StoreError(f"the machines hold no shares of {query!r}: their directories are missing, or others")
         expected_header = {} if statistic is None else codec.read_header(RemoteStateRecord(0, 0).to_bytes(statistic))[0]
         same = header["parameters"] == expected_header.get("parameters")
-        return self._opened(name, statistic if same else None, record.released)
+        return self._add_state(name, statistic if same else None, record.released)
 
-    def _opened(self, name: str, statistic: Any, released: int) -> _SharedState:
+    def _add_state(self, name: str, statistic: Any, released: int) -> _SharedState:
         self._unclaimed.discard(name)
         if statistic is not None:
             self._rules[name] = statistic.rule
@@ -161,7 +174,7 @@ class TwoPartyBackend:
         return self._states[name]
 
     def begin(self, producer: str | None, sequence: int) -> None:
-        """Begin a batch; one that the machines have already is left out."""
+        """Begin a batch; its rows are ignored if the machines have it already."""
         self._skipping = producer is not None and self._ahead.get(producer, -1) >= sequence
         if producer is not None:
             self._origins[producer] = sequence
@@ -169,29 +182,29 @@ class TwoPartyBackend:
                 self._ahead.pop(producer, None)
 
     def end_batch(self) -> None:
-        """End the batch."""
+        """End the batch: rows are counted again."""
         self._skipping = False
 
     def flush(self) -> None:
-        """End the step on both machines, with rows or without, and take the answers that they opened afterwards."""
+        """Commit the step on both machines, with rows or without, and fetch the answers that it released."""
         try:
             reply = self._run_step("rows", last=True)
         finally:
-            self._hang_up()
+            self._disconnect()
         self._note_answers(reply["opened"])
         self.step += 1
-        self._place = self.step, self._attempt
+        self._position = self.step, self._attempt
         self._stored = self._stored.union(self._started).difference(self._dropped)
         self._origins.clear()
         self._started.clear()
         self._dropped.clear()
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
-        """Hear that the engine has committed; states that are over go with the next step.
+        """Note that the engine has committed; the machines drop states that are over with the next step.
 
-        So do states of the engine's questions that it did not ask for: they are of windows that began in a step which
-        a front end did not live to commit. They stay while batches of that step may come again. Answers that an
-        earlier front end did not live to take stay, too, until this one has taken and committed them.
+        They also drop states of the engine's queries that it did not restore: those of windows that began in a step
+        which an earlier dealer did not commit. These stay while batches of that step may be sent again. Answers that
+        an earlier dealer did not fetch stay as well, until this one has committed them.
         """
         for name, state in self._states.items():
             numbers = self._answers.pop(name, {})
@@ -209,17 +222,17 @@ class TwoPartyBackend:
             self._answers.pop(name, None)
             del self._rules[name], self._kinds[name]
 
-    # What its states ask.
+    # Called by the states.
 
     def add_batch(self, name: str, batch: Any) -> None:
-        """Take a checked batch into the change of the step."""
+        """Add a checked batch to the step's change of a state."""
         if not self._skipping:
             statistic, change = self._changes[name]
             with Scratch() as scratch:
                 statistic.accumulate(change, batch, scratch)
 
     def prepare_answer(self, name: str, number: int) -> None:
-        """Have the ``number``-th answer of a state drawn in this step, unless an earlier step has committed it."""
+        """Prepare the ``number``-th answer of a state in this step, unless an earlier step has committed it."""
         cached = self._answers.get(name, {})
         if number in cached:
             return
@@ -231,46 +244,51 @@ class TwoPartyBackend:
             raise StoreError(f"the machines gave answer {prepared} where answer {number} was asked for")
 
     def opened(self, name: str) -> dict[int, list[int]]:
-        """Return the numbers of the answers of a state that were opened and that the engine has not committed."""
+        """Return by number the answers of a state that are reconstructed and that the engine has not committed."""
         return self._answers.get(name, {})
 
     @clears_registers
     def _run_step(self, kind: Kind, *, last: bool = False, answered: Collection[str] = ()) -> dict[str, Any]:
-        """Do one round of the step with both machines; what rows did is overwritten, however it ends."""
+        """Run one round of the step with both machines; the rows' changes are wiped, however it ends."""
         try:
             if self._line is None:
                 line = self._lines.enter_context(self._transport.line())
-                self._caught_up(line, begins=True)
+                self._catch_up(line, begins=True)
                 self._line = line
-                self._attempt = self._attempt + 1
+                self._attempt += 1
                 self._round = 0
-                self._told.clear()
+                self._announced.clear()
             task = StepTask(
                 kind=kind,
-                started={name: rule for name, rule in self._started.items() if name not in self._told},
+                started={name: rule for name, rule in self._started.items() if name not in self._announced},
                 dropped=self._dropped if self._round == 0 else [],
                 answered=sorted(answered),
             )
             reply = self._deal(task, self._line, last=last)
         except BaseException:
-            self._hang_up()
+            self._disconnect()
             raise
         finally:
             if kind == "rows":
                 _wipe_all(change for _, change in self._changes.values())
         self._round += 1
-        self._told |= task.started.keys()
+        self._announced |= task.started.keys()
         return reply
 
     def _deal(self, task: StepTask, line: Line, *, last: bool) -> dict[str, Any]:
-        """Deal what rows do, or what answers need, to both machines; return what the first says."""
+        """Deal the shares of a round to both machines; return the first one's answer.
+
+        The first machine is sent a seed from which it expands its shares; the second is sent a seed and the
+        differences. Either message by itself is uniformly random. The second goes first, since the first machine's
+        answer completes the round with it.
+        """
         about = {
             "verb": "round",
             "step": self.step + 1,
             "attempt": self._attempt,
             "round": self._round,
             "last": last,
-            "after": self._place,
+            "after": self._position,
             "origins": {**self._ahead, **self._origins} if last else {},
             "committed": self.committed,
             "task": task_to_json(task, self._kinds),
@@ -296,7 +314,7 @@ class TwoPartyBackend:
         finally:
             _wipe_all([(seeds,), *dense.values(), *dealt.values()])
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self._line = None
         self._lines.close()
 
@@ -314,7 +332,7 @@ class TwoPartyBackend:
 
 
 class _SharedState:
-    """A state whose shares are with the machines."""
+    """A state whose shares are on the machines."""
 
     __slots__ = ("_backend", "_name", "algorithm", "released")
 
@@ -325,29 +343,29 @@ class _SharedState:
         self.released = released
 
     def apply(self, batch: Any) -> None:
-        """Take a checked batch, and wipe it."""
+        """Apply a checked batch, and wipe it."""
         try:
             self._backend.add_batch(self._name, batch)
         finally:
             batch.wipe()
 
     def release(self) -> PendingAnswer:
-        """Have an answer drawn; its numbers are known once the step has ended."""
+        """Prepare an answer; its values are known once the step is committed."""
         number = self.released + 1
         self._backend.prepare_answer(self._name, number)
         self.released = number
         return PendingAnswer(self.algorithm, number, lambda: self._backend.opened(self._name)[number])
 
     def tick(self) -> PendingAnswer:
-        """Close the slot, and have its answer drawn."""
+        """Close the slot, and prepare its answer."""
         return self.release()
 
     def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
-        """Do nothing: shares are blinded anew in every step, and the engine is about to take one."""
+        """Do nothing: every step re-randomizes the shares, and the engine ends one after a refresh."""
         return Refresh(covered=True)
 
     def to_bytes(self, *, checksum: bool = True) -> bytes:
-        """Return the record that the front end stores: numbers of answers and steps."""
+        """Return the record that the engine stores: the number of answers, and the step."""
         return RemoteStateRecord(self.released, self._backend.step).to_bytes(self.algorithm, checked=checksum)
 
 

@@ -1,6 +1,6 @@
-"""Machines over HTTPS with certificates on both sides: fresh connections for every step, closed at its end.
+"""Participants over HTTPS with certificates on both sides: new connections for every step, closed at its end.
 
-Keys of one step's connections open no other step's: no session is resumed.
+TLS sessions are not resumed, so keys that are copied during one step decrypt no other step's messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TIMEOUT = 30.0
 
 
 class ParticipantServer(MutualTlsServer):
-    """Serves one machine to its front end and to the other machine, one message at a time."""
+    """Serves one participant to the dealer and to the other participant, one message at a time."""
 
     def __init__(
         self,
@@ -43,22 +43,28 @@ class ParticipantServer(MutualTlsServer):
             return self._machine.answer(data)
 
     def rerandomize_idle(self) -> None:
-        """Blind the shares anew, with the other machine."""
+        """Re-randomize the shares, together with the other machine."""
         with self._lock, self._step():
             self._machine.idle()
 
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
-        """Close the connection between the machines when no step is under way any more."""
+        """Close the connection to the other machine after the block, unless a step is still in progress."""
         try:
             yield
         finally:
             if self._peer is not None and not self._machine.under_way:
-                self._peer.hang_up()
+                self._peer.close()
 
 
 class HttpsTwoPartyTransport:
-    """The front end's way to both machines: names are those that their certificates must carry."""
+    """The dealer's connections to both machines.
+
+    Args:
+        urls: Addresses of the first and the second machine.
+        names: The names that their certificates must carry.
+        identity: The dealer's own certificate.
+    """
 
     def __init__(self, urls: tuple[str, str], names: tuple[str, str], identity: Identity) -> None:
         if names[0] == names[1] or urls[0] == urls[1]:
@@ -70,37 +76,37 @@ class HttpsTwoPartyTransport:
 
     @contextlib.contextmanager
     def line(self) -> Iterator[Line]:
-        """Yield a way to both machines over connections of its own."""
+        """Yield a function that sends a message to a machine, over connections that the block's end closes."""
         with contextlib.ExitStack() as stack:
-            ways = {first: stack.enter_context(channel.session()) for first, channel in self._channels.items()}
-            yield lambda first, message: _reached("a" if first else "b", ways[first], message)
+            sessions = {first: stack.enter_context(channel.session()) for first, channel in self._channels.items()}
+            yield lambda first, message: _ask("a" if first else "b", sessions[first], message)
 
 
 class HttpsPeer:
-    """The first machine's way to the second: one connection a step, from the exchange to its settling."""
+    """The first machine's connection to the second: one per step, from the exchange to its commit."""
 
     def __init__(self, name: str, url: str, identity: Identity) -> None:
         self._channel = MutualTlsClient(name, url, identity, timeout=_TIMEOUT, max_bytes=MAX_MESSAGE_BYTES)
         self._session: Session | None = None
 
     def __call__(self, message: bytearray) -> bytearray:
-        """Ask the second machine; `hang_up` ends the step's connection."""
+        """Return the second machine's answer to a message; `close` ends the step's connection."""
         if self._session is None:
             self._session = self._channel.session()
         try:
-            return _reached("b", self._session, message)
+            return _ask("b", self._session, message)
         except BaseException:
-            self.hang_up()
+            self.close()
             raise
 
-    def hang_up(self) -> None:
-        """Close the connection of a step that is over."""
+    def close(self) -> None:
+        """Close the connection of a step; the next message opens another one."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
 
-def _reached(which: str, session: Session, message: bytearray) -> bytearray:
+def _ask(which: str, session: Session, message: bytearray) -> bytearray:
     return translate_errors(
         lambda: session.ask(message), PeerUnreachable, lambda error: TwoPartyError(f"machine {which}: {error}")
     )

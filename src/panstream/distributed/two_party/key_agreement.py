@@ -1,4 +1,4 @@
-"""The key that both machines agree on, anew in every round, and that the front end never sees."""
+"""X25519 key agreement between the two machines, with new keys in every round; the dealer never sees them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ _LABEL = b"panstream two machines 1\0"
 
 
 class KeyAgreement:
-    """One side of an X25519 exchange; its private key lives in this object only, and OpenSSL overwrites it."""
+    """One side of an X25519 exchange; its private key is only in this object, and OpenSSL wipes it."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw().hex()
 
     def key(self, other: str, both: str, about: bytes) -> NDArray[np.uint8]:
-        """Return the common key, from the other side's public key, both of them in order, and public facts."""
+        """Derive the common key with HKDF-SHA256.
+
+        Args:
+            other: The other side's public key, in hexadecimal.
+            both: The first machine's public key, then the second's: the salt.
+            about: Public facts that bind the key to this round.
+
+        Raises:
+            TwoPartyError: If ``other`` is not a public key.
+        """
         try:
             secret = self._private.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other)))
             salt = bytes.fromhex(both)

@@ -1,4 +1,4 @@
-"""Both machines in this process: for tests and trials. One host is one machine, so nothing is promised."""
+"""Both participants in this process, for tests and trials: an intrusion into it sees both shares, so no claim holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from panstream.distributed.two_party.participant import Participant
 
 
 class InProcessTwoPartyTransport:
-    """Two machines whose directories are below ``directory``."""
+    """Two participants whose stores are ``directory / "a"`` and ``directory / "b"``."""
 
     def __init__(self, directory: Path, stream: str) -> None:
         self.second = Participant(directory / "b", first=False, stream=stream)
@@ -19,14 +19,14 @@ class InProcessTwoPartyTransport:
 
     @contextlib.contextmanager
     def line(self) -> Iterator[Line]:
-        """Yield a way to both."""
+        """Yield a function that sends a message to a participant and returns its answer."""
         yield self.ask
 
     def ask(self, first: bool, message: bytearray) -> bytearray:
-        """Let a machine answer."""
+        """Return a participant's answer to a message."""
         return (self.first if first else self.second).answer(message)
 
     def close(self) -> None:
-        """Let go of both directories."""
+        """Close both participants."""
         self.first.close()
         self.second.close()

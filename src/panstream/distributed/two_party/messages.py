@@ -1,6 +1,6 @@
-"""Messages between the front end and the two machines: a header of public facts, then arrays of public sizes.
+"""Messages between the dealer and the two machines: a header of public facts, then arrays of public sizes.
 
-The sizes follow from rules that both sides know, so the message does not name them and its reader cuts by the rules.
+The sizes follow from rules that both sides know, so a message does not contain them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from panstream.primitives.container import MAX_MESSAGE_HEADER, MESSAGE, read_con
 
 
 def pack(header: dict[str, Any], arrays: Sequence[NDArray[Any]] = ()) -> bytearray:
-    """Return a message in memory of its own, which whoever sends it overwrites.
+    """Serialize a message into a new buffer, which the sender wipes.
 
-    It has no checksum: TLS authenticates it, and shares pass through no more memory than they must.
+    There is no checksum: TLS authenticates the message, and computing one would need another copy of the shares.
     """
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     body = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays]
@@ -29,7 +29,11 @@ def pack(header: dict[str, Any], arrays: Sequence[NDArray[Any]] = ()) -> bytearr
 
 
 def unpack(data: bytearray) -> tuple[dict[str, Any], NDArray[np.uint8]]:
-    """Return the header, and the bytes behind it where they lie; whoever owns the message overwrites it."""
+    """Return the header and a view of the bytes behind it; the owner of ``data`` wipes it.
+
+    Raises:
+        TwoPartyError: If ``data`` is no message of this format.
+    """
     header, body = translate_errors(
         lambda: read_container(data, MESSAGE, checksum=False, max_header=MAX_MESSAGE_HEADER),
         InvalidBytes,

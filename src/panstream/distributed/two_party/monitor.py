@@ -1,4 +1,4 @@
-"""One statistic on two machines, from Python: for questions that have no SQL, as the edges of a graph.
+"""One statistic on two machines, from Python: for statistics without SQL, such as the density of a graph.
 
 ::
 
@@ -30,17 +30,18 @@ class TwoPartyMonitor:
     """A statistic whose state two machines hold as shares: every update and every release is a durable step of both.
 
     Privacy:
-        That of the statistic's claim: any number of looks at one machine at a time. This process is the front end: run
-        it on neither machine, and start it hardened (``panstream.primitives.memory.process_hardening.ENVIRONMENT``),
-        or what it handled in earlier steps may stay in freed memory.
+        That of the statistic's claim: any number of intrusions into one machine at a time. This process is the dealer:
+        run it on neither machine, and start it hardened
+        (``panstream.primitives.memory.process_hardening.ENVIRONMENT``), or data of earlier steps may stay in freed
+        memory.
 
-    A monitor that is opened again, here or elsewhere, continues where the last one stopped: the machines store the
-    released ``answers`` and ``sequence``, the number of the last update (-1 if none was numbered). After an error in a
-    step, open a new monitor: the step may count or not.
+    A new monitor, in any process, continues where the last one stopped: the machines store the released ``answers``
+    and ``sequence``, the number of the last update (-1 if none was numbered). After an error in a step, open a new
+    monitor: the step may count or not.
 
     Args:
-        statistic: What is asked, with its public parameters.
-        transport: How the machines are reached.
+        statistic: The statistic, with its public parameters.
+        transport: Reaches the machines.
         stream: The ``--stream`` of both machines.
     """
 
@@ -54,15 +55,15 @@ class TwoPartyMonitor:
 
     @property
     def answers(self) -> list[Estimate]:
-        """Return every answer so far, in order, whichever monitor asked for it."""
+        """All answers so far, in order, also those that earlier monitors released."""
         opened = self._backend.opened(state_name(_NAME, _SLOT))
         return [self.statistic.estimate(opened[number], number) for number in sorted(opened)]
 
     def update(self, *rows: Any, sequence: int | None = None, **options: Any) -> None:
-        """Take rows as the statistic's ``batch`` does; when this returns, both machines have them on disk.
+        """Apply rows, given as to the statistic's ``batch``; both machines have them on disk when this returns.
 
-        An update that failed may count or not. With rising ``sequence`` numbers a monitor that is made again can send
-        it again, and it counts once.
+        An update that failed may count or not. With increasing ``sequence`` numbers, a new monitor can send it again,
+        and it counts once.
         """
         if sequence is not None and sequence < 0:
             raise InvalidParameter(f"sequence must be at least 0, got sequence={sequence}")
@@ -76,12 +77,14 @@ class TwoPartyMonitor:
         self.sequence = self.sequence if sequence is None else sequence
 
     def release(self) -> Estimate:
-        """Open an answer; raises BudgetExhausted when all declared ones were opened.
+        """Release an answer.
 
-        If this fails, the answer may have been drawn: then it is the last of the ``answers`` of the monitor that is
-        made next.
+        If this fails, the answer may have been drawn: then it is the last of the ``answers`` of the next monitor.
+
+        Raises:
+            BudgetExhausted: If all declared releases were made.
         """
-        self._check_whole()
+        self._check_usable()
         if self._state.released >= self.statistic.rule.releases:
             raise BudgetExhausted(f"no declared release is left (releases={self.statistic.rule.releases})")
         with self._step():
@@ -90,13 +93,13 @@ class TwoPartyMonitor:
 
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
-        """End a step of both machines after the block, and refuse any other step once one has failed."""
-        self._check_whole()
+        """End a step of both machines after the block; if that fails, refuse all further steps."""
+        self._check_usable()
         self._failed = True
         yield
         self._backend.flush()
         self._failed = False
 
-    def _check_whole(self) -> None:
+    def _check_usable(self) -> None:
         if self._failed:
             raise TwoPartyError("a step of this monitor failed half-way: make the monitor again")

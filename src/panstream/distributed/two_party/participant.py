@@ -1,16 +1,19 @@
-"""One of the two machines: its shares in a store of its own, and steps that both machines take or neither.
+"""One participant of the two-party commit, with its shares in a store of its own.
 
-A step may have several rounds (rows, then answers, then more rows). In each, the front end tells the second machine
-first, then the first, which exchanges with the second. With the last round the second machine writes its new shares
-beside the old ones; then the first replaces its own on disk, and **that decides**: the second is told, and gives one of
-the two up. Whatever dies in between, the first machine's step and try say which shares count.
+A step may have several rounds (rows, then answers, then more rows). In each, the dealer sends to the second machine,
+b, and then to the first, a, which exchanges masked shares with b. The last round is a two-phase commit:
 
-A round with answers opens nothing. It leaves each machine with a share of every noised answer, which is part of its
-share of the state. Only when the step is decided does the first machine ask for the second's shares of them, and adds
-its own. A step that is not decided has therefore shown no answer, and one that is decided shows the same numbers
-however often they are asked for: a retry can neither draw an answer again nor use its noise with other rows.
+1. Prepare: b writes its new shares next to the old ones. It is in doubt.
+2. Commit point: a replaces its own shares on disk.
+3. Notification: b receives a's step and attempt, and drops one of its two sets.
 
-A look at the second machine while it has both shares counts for both epochs.
+After a crash at any point, a's step and attempt say which set of b is valid. An intrusion into b while it is in doubt
+sees two sets of shares, and counts for both epochs.
+
+A round with answers reconstructs none. It leaves each machine with a share of every noised answer, as part of its
+share of the state. Only after the commit point does a ask for b's shares of them. A step that is not committed has
+therefore shown no answer, and one that is committed shows the same values however often they are asked for: a retry
+can neither draw an answer again nor use its noise with other rows.
 """
 
 from __future__ import annotations
@@ -46,7 +49,15 @@ from panstream.primitives.noise.entropy import random_id
 
 
 class Participant:
-    """A machine of a stream. ``first`` is the one that decides, and it calls the other by ``peer``."""
+    """One of the two machines of a stream.
+
+    Args:
+        directory: Where its shares are stored.
+        first: Whether it is machine a, which drives the exchange and holds the commit point.
+        stream: The stream's name; messages of other streams are refused.
+        peer: Sends a message to machine b; needed by a only.
+        operator_key: Part of the key of the store.
+    """
 
     def __init__(
         self,
@@ -61,10 +72,10 @@ class Participant:
         self.stream = stream
         self._peer = peer
         self._party = Party(first=first)
-        self._held = StepRecord()
-        self._pending: tuple[StepRecord, dict[str, StateShare]] | None = None
+        self._record = StepRecord()  # of the last step that is valid
+        self._in_doubt: tuple[StepRecord, dict[str, StateShare]] | None = None  # prepared on b, and not resolved
         self._work: StepInProgress | None = None
-        self.reserved = False  # whether a front end has begun a step
+        self.reserved = False  # whether a dealer has begun a step
         self._broken = False
         self._id = random_id(16).hex()
         self._store = SnapshotStore(directory, operator_key=operator_key)
@@ -75,7 +86,7 @@ class Participant:
             raise
 
     def close(self) -> None:
-        """Let go of the directory and of the shares in memory."""
+        """Close the store, and wipe the shares in memory."""
         self._broken = True
         self._abandon()
         self._store.close()
@@ -84,19 +95,17 @@ class Participant:
 
     @property
     def step(self) -> int:
-        """Return the last step that counts."""
-        return self._held.step
+        """The last valid step."""
+        return self._record.step
 
     @property
     def under_way(self) -> bool:
-        """Return whether a step has begun that is not decided."""
+        """Whether a step has begun that is not committed here."""
         return self._work is not None
 
     @clears_registers
     def answer(self, data: bytearray) -> bytearray:
-        """Do what a message says, and return the answer; a refusal is an answer, too. Both are the caller's to
-        overwrite.
-        """
+        """Process a message and return the answer, which may be a refusal; the caller wipes both."""
         try:
             header, body = unpack(data)
             verb = getattr(self, f"_do_{header.get('verb')}", None)
@@ -113,39 +122,39 @@ class Participant:
         except (KeyError, TypeError, ValueError):
             return pack({"refused": "a message lacks something: is the other side of the same release?"})
 
-    # What the front end asks.
+    # Messages of the dealer.
 
     def _do_status(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
-        """Say how far this machine came; nothing of it depends on what rows hold."""
+        """Report step, attempt, states and answers; only the answers, which are public, depend on rows."""
         self._open_answers()
-        held = self._held
+        record = self._record
         self.reserved = bool(header.get("begins"))
         return pack(
             {
                 "id": self._id,
                 "first": self.first,
-                "step": held.step,
-                "attempt": held.attempt,
-                "tried": max(held.attempt, *self._attempts()),
-                "origins": {producer: sequence for producer, (sequence, _) in held.origins.items()},
-                "answers": self._held.answers_since(0),
+                "step": record.step,
+                "attempt": record.attempt,
+                "tried": max(record.attempt, *self._attempts()),
+                "origins": {producer: sequence for producer, (sequence, _) in record.origins.items()},
+                "answers": self._record.answers_since(0),
                 "states": {
-                    name: [held.kinds[name], share.rule.parameters()] for name, share in self._party.shares.items()
+                    name: [record.kinds[name], share.rule.parameters()] for name, share in self._party.shares.items()
                 },
-                "known": sorted(held.known & self._party.shares.keys()),
+                "known": sorted(record.known & self._party.shares.keys()),
             }
         )
 
     def _attempts(self) -> list[int]:
-        """Return the numbers of tries that are under way or pending here."""
-        pending = 0 if self._pending is None else self._pending[0].attempt
+        """Return the numbers of the attempts that are in doubt or in progress here, 0 for none."""
+        pending = 0 if self._in_doubt is None else self._in_doubt[0].attempt
         return [pending, 0 if self._work is None else self._work.attempt]
 
     def _do_round(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
-        """Take one round of a step; the first machine ends it, with the other."""
+        """Run one round of a step; on the first machine, complete it with the other."""
         task = task_from_json(header["task"])
         number = int(header["round"])
-        if number == 0 and self._pending is not None:
+        if number == 0 and self._in_doubt is not None:
             self._resolve_in_doubt(*map(int, header["after"]))
         work = self._begun(header) if number == 0 else self._check_continues(header)
         with self._abort_on_error():
@@ -156,27 +165,30 @@ class Participant:
             work.kinds |= {name: header["task"]["started"][name][0] for name in fresh}
             arrays = work.party.open(task, Keystream(body[:SEED_BYTES], rng.scratch), dealt, rng)
             work.sent = np.concatenate([np.empty(0, np.uint8), *arrays])
-            if task.kind == "answers" or fresh:
+            if task.kind == "answers" or fresh:  # noise was drawn
                 wait_for_send_slot()
             if not self.first:
                 return pack({"ready": [work.step, work.attempt, work.round]})
             return self._exchange(header, work)
 
     def _do_commit(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
-        """Hear where the first machine is, and give up one of two shares."""
+        """Resolve a step in doubt by the first machine's step and attempt, and report this one's."""
         self._resolve_in_doubt(int(header["step"]), int(header["attempt"]))
-        return pack({"step": self._held.step, "attempt": self._held.attempt})
+        return pack({"step": self._record.step, "attempt": self._record.attempt})
 
     def _do_open(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
-        """Settle, and give the first machine this one's shares of the answers that the step prepared."""
+        """Resolve a step in doubt, and return this machine's shares of the answers that it prepared.
+
+        The first machine asks only after its commit point, so the answers are part of a committed step.
+        """
         self._resolve_in_doubt(int(header["step"]), int(header["attempt"]))
         shares = self._party.shares
         return pack({}, [shares[name].answers[number] for name, number in prepared_answers(shares)])
 
     def idle(self) -> None:
-        """Blind all shares anew, without the front end: for the first machine, when no step came for a while."""
+        """Re-randomize all shares without the dealer: for the first machine, when no step came for a while."""
         self._notify_peer()
-        header = {"step": self._held.step + 1, "attempt": self._held.attempt + 1, "round": 0, "last": True}
+        header = {"step": self._record.step + 1, "attempt": self._record.attempt + 1, "round": 0, "last": True}
         work = self._begun(header)
         with self._abort_on_error():
             work.open_idle()
@@ -185,7 +197,7 @@ class Participant:
     # Between the machines.
 
     def _exchange(self, header: dict[str, Any], work: StepInProgress) -> bytearray:
-        """Exchange masked shares with the second machine, and end the round; after the last, decide."""
+        """Exchange masked shares with the second machine and end the round; commit the step after the last one."""
         assert self._peer is not None
         assert work.sent is not None
         agreement = KeyAgreement()
@@ -204,12 +216,13 @@ class Participant:
         opened: dict[str, list[Any]] = {}
         if last:
             self._commit_locally(header, work)
-            opened = self._held.answers_since(work.step)
+            opened = self._record.answers_since(work.step)
         return pack({"step": work.step, "prepared": prepared, "opened": opened})
 
     def _do_exchange(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
-        """Answer the first machine with this one's masked shares, once the new shares are on disk if they are the
-        last.
+        """Return this machine's masked shares; after the last round, only once the new shares are on disk.
+
+        That is the prepare phase: from here until it is resolved the step is in doubt, and the store has both sets.
         """
         with self._abort_on_error():
             if header.get("idle"):
@@ -227,20 +240,20 @@ class Participant:
                 wipe(work.sent)
             work.end_round(step_result)
             if header["last"]:
-                held = StepRecord(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
-                self._pending = held, work.party.shares
+                record = StepRecord(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
+                self._in_doubt = record, work.party.shares
                 self._commit()
                 self._work = None
             return message
 
     def _commit_locally(self, header: dict[str, Any], work: StepInProgress) -> None:
-        """Replace this machine's shares on disk, and tell the other: from here on the step is taken.
+        """Replace this machine's shares on disk, which is the commit point, and notify the other machine.
 
-        Then, and not before, the answers that it prepared are opened.
+        Only then are the prepared answers reconstructed.
         """
         origins = {str(name): int(sequence) for name, sequence in dict(header["origins"]).items()}
         committed = int(header["committed"])
-        self._held = self._held.after(work.step, work.attempt, work.held_kinds(), origins, committed=committed)
+        self._record = self._record.after(work.step, work.attempt, work.held_kinds(), origins, committed=committed)
         old_shares = self._party.shares
         self._party.shares = work.party.shares
         self._work = None
@@ -251,58 +264,58 @@ class Participant:
         if prepared_answers(self._party.shares):
             self._open_answers()
             return
-        with contextlib.suppress(PanstreamError):  # it hears of it with the next step, if not now
+        with contextlib.suppress(PanstreamError):  # the next step notifies it, if this fails
             self._notify_peer()
 
     def _notify_peer(self) -> None:
-        """Let the second machine know which of its shares count."""
+        """Tell the second machine which set of its shares is valid."""
         with self._ask_other("commit"):
             pass
 
     def _open_answers(self) -> None:
-        """Open the answers that the last step prepared, if the second machine's shares of them are not known yet.
+        """Reconstruct the answers that the last step prepared, unless that was done, with the second machine's shares.
 
-        Both machines have theirs on disk from the step's commit to the next one, which holds what was opened.
+        Both machines have their shares of them on disk until the next commit, which stores the values.
         """
         if not self.first or not prepared_answers(self._party.shares):
             return
         with self._ask_other("open") as (_, body):
             opened = reconstruct(self._party.shares, body)
         for (name, number), numbers in opened.items():
-            self._held.answers.setdefault(name, []).append((number, numbers, self._held.step))
+            self._record.answers.setdefault(name, []).append((number, numbers, self._record.step))
         for share in self._party.shares.values():
             share.wipe_answers()
 
     def _ask_other(self, verb: str) -> contextlib.AbstractContextManager[tuple[dict[str, Any], NDArray[np.uint8]]]:
-        """Tell the second machine which of its shares count, and ask it for something."""
+        """Send the second machine a message with this one's step and attempt, by which it resolves a step in doubt."""
         assert self._peer is not None
-        position = {"step": self._held.step, "attempt": self._held.attempt}
+        position = {"step": self._record.step, "attempt": self._record.attempt}
         return exchange(self._peer, pack({"verb": verb, "stream": self.stream, **position}))
 
     def _resolve_in_doubt(self, step: int, attempt: int) -> None:
-        if self._pending is not None:
-            (held, shares), self._pending = self._pending, None
-            if (held.step, held.attempt) == (step, attempt):
-                shares, self._party.shares, self._held = self._party.shares, shares, held
+        if self._in_doubt is not None:
+            (record, shares), self._in_doubt = self._in_doubt, None
+            if (record.step, record.attempt) == (step, attempt):
+                shares, self._party.shares, self._record = self._party.shares, shares, record
             self._commit()
             for share in shares.values():
                 share.wipe()
-        if (self._held.step, self._held.attempt) != (step, attempt):
+        if (self._record.step, self._record.attempt) != (step, attempt):
             raise TwoPartyError(
-                f"the machines do not fit: this one is at step {self._held.step}, the other at step {step}; one of "
+                f"the machines do not fit: this one is at step {self._record.step}, the other at step {step}; one of "
                 "their directories is missing, or was rolled back"
             )
 
-    # Steps under way.
+    # Steps in progress.
 
     def _begun(self, header: dict[str, Any]) -> StepInProgress:
         step = int(header["step"])
         attempt = int(header["attempt"])
-        if self._pending is not None:
+        if self._in_doubt is not None:
             raise TwoPartyError("a step is pending here: ask the first machine which shares count")
-        if step != self._held.step + 1:
-            raise TwoPartyError(f"step {step} does not follow this machine's step {self._held.step}")
-        if attempt <= max(self._held.attempt, *self._attempts()):
+        if step != self._record.step + 1:
+            raise TwoPartyError(f"step {step} does not follow this machine's step {self._record.step}")
+        if attempt <= max(self._record.attempt, *self._attempts()):
             raise TwoPartyError(f"try {attempt} of step {step} is not newer than what this machine has")
         self._abandon()
         self._open_answers()
@@ -310,7 +323,7 @@ class Participant:
         party.shares = {
             name: StateShare(share.rule, share.cells, share.released) for name, share in self._party.shares.items()
         }
-        self._work = StepInProgress(step, attempt, party, dict(self._held.kinds))
+        self._work = StepInProgress(step, attempt, party, dict(self._record.kinds))
         return self._work
 
     def _check_continues(self, header: dict[str, Any]) -> StepInProgress:
@@ -328,7 +341,7 @@ class Participant:
 
     @contextlib.contextmanager
     def _abort_on_error(self) -> Iterator[None]:
-        """Forget the step under way if something goes wrong; the state is as it was."""
+        """Abandon the step in progress after an error; the committed shares are unchanged."""
         try:
             yield
         except BaseException:
@@ -342,21 +355,21 @@ class Participant:
     # The disk.
 
     def _commit(self) -> None:
-        """Write what counts, and what is pending beside it; give the state up if that fails."""
-        self._keep_secret()
+        """Write the valid shares, and next to them those in doubt; if that fails, refuse everything (fail-stop)."""
+        self._move_to_secret_memory()
         about = {"first": self.first, "id": self._id, "stream": self.stream}
-        parts = encode_step("now", self._held, self._party.shares, about)
-        if self._pending is not None:
-            parts |= encode_step("next", *self._pending, {})
+        parts = encode_step("now", self._record, self._party.shares, about)
+        if self._in_doubt is not None:
+            parts |= encode_step("next", *self._in_doubt, {})
         try:
             self._store.commit(parts)
         except BaseException:
             self._broken = True
             raise
 
-    def _keep_secret(self) -> None:
-        """Move the shares that stay between steps to secret memory, where the process has some."""
-        pending = {} if self._pending is None else self._pending[1]
+    def _move_to_secret_memory(self) -> None:
+        """Move the shares that stay in memory between steps to secret memory, where the process has some."""
+        pending = {} if self._in_doubt is None else self._in_doubt[1]
         for share in (*self._party.shares.values(), *pending.values()):
             share.cells = to_secret_array(share.cells)
             share.answers = {number: to_secret_array(part) for number, part in share.answers.items()}
@@ -367,16 +380,16 @@ class Participant:
             self._commit()
             return
         try:
-            meta, self._held, self._party.shares = decode_step("now", parts)
+            meta, self._record, self._party.shares = decode_step("now", parts)
             self._id = meta["id"]
             if meta["first"] is not self.first or meta["stream"] != self.stream:
                 raise TwoPartyError("the directory belongs to the other machine, or to another stream")
             if "next" in parts:
-                _, held, shares = decode_step("next", parts)
-                self._pending = held, shares
+                _, record, shares = decode_step("next", parts)
+                self._in_doubt = record, shares
         except (KeyError, ValueError, TypeError):
             raise StoreDamaged("the store holds something other than a machine's shares") from None
         finally:
-            self._keep_secret()
+            self._move_to_secret_memory()
             for part in parts.values():
                 wipe_bytes(part)

@@ -1,4 +1,4 @@
-"""A stream on two machines, opened from its configuration."""
+"""Opens the engine of a stream whose states are on two machines, from its configuration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ if TYPE_CHECKING:
 
 
 def open_stream(config: Config, **options: Any) -> Engine:
-    """Return an engine whose states are here, or with the two machines that the configuration names."""
+    """Return an engine whose states are in this process, or on two machines if the configuration names them."""
     return Engine(config, **options) if config.two_party is None else open_engine(config, **options)
 
 
 def open_engine(
     config: Config, *, transport: TwoPartyTransport | None = None, zero_noise: bool = False, **options: Any
 ) -> Engine:
-    """Return an engine whose states are with the two machines that the configuration names."""
-    # Certificates and HTTPS are a fifth of a command's start: streams on one machine do without.
+    """Return an engine whose states are on two machines, reached by ``transport`` or as the configuration says.
+
+    Raises:
+        ConfigError: If the configuration names no machines.
+    """
+    # Importing certificates and HTTPS takes a fifth of a command's start-up time: streams on one machine do without.
     from panstream.distributed.two_party.backend import TwoPartyBackend
     from panstream.distributed.two_party.https import HttpsTwoPartyTransport
     from panstream.primitives.mutual_tls import Identity
