@@ -113,9 +113,10 @@ class _TlsServer:
         app = application(service, access, gate, pages)
         self.state = ServerState(app, limits, fast_path, self._beacons)
         self.connection_limiter = ConnectionLimiter(limits, files=files_for_connections())
-        if self.connection_limiter.most < limits.connections:
+        max_connections = self.connection_limiter.max_connections
+        if max_connections < limits.connections:
             print(
-                f"panstream: the limit of open files allows {self.connection_limiter.most} connections instead of "
+                f"panstream: the limit of open files allows {max_connections} connections instead of "
                 f"{limits.connections}: raise it (ulimit -n)",
                 file=sys.stderr,
             )

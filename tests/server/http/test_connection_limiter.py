@@ -20,7 +20,7 @@ import pytest
 from panstream.primitives.certificates import Authority
 from panstream.server.auth import Limits, QuotaTracker, create_token
 from panstream.server.errors import HttpError
-from panstream.server.http.connection_limiter import _RETRY, ConnectionLimiter
+from panstream.server.http.connection_limiter import _POLL_INTERVAL, ConnectionLimiter
 from panstream.server.ingest.jobs import Job, _FairQueue
 from panstream.server.ingest.request_bodies import RequestBody
 from tests.server.server_live import EVENTS, LINES, Live, lines, served, write_config
@@ -134,7 +134,7 @@ def test_nothing_is_kept_of_connections_that_are_closed() -> None:
     assert not limiter._connections
     assert not limiter._idle
     assert not limiter._silent
-    assert not limiter._held
+    assert not limiter._counts
     assert not any(client.bucket for client in guests)
 
 
@@ -264,7 +264,7 @@ def test_whoever_finds_no_room_is_let_in_when_somebody_leaves(tmp_path: Path) ->
             busy[0].close()
             assert waiting.recv(15) == b"HTTP/1.1 200 OK"
             assert len(limiter._connections) <= 2
-        until(lambda: not (limiter._connections or limiter._waiting or limiter._replaced))
+        until(lambda: not (limiter._connections or limiter._waiting or limiter._replacements))
 
 
 def test_an_address_that_comes_again_and_again_replaces_few_of_its_own() -> None:
@@ -312,8 +312,8 @@ def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, loo
             count = 0
             while newcomer not in let_in:
                 count += 1
-                now[0] += _RETRY
-                limiter._let_in_speaking()
+                now[0] += _POLL_INTERVAL
+                limiter._admit_readable()
             assert len(limiter._connections) == 256, "one went for it"
             limiter.close()
             return count
@@ -324,9 +324,9 @@ def test_one_that_speaks_does_not_wait_for_silent_ones(flooders_speak: bool, loo
 def test_connections_are_limited_by_the_files_that_can_be_opened() -> None:
     for files, connections, waiting in ((None, 512, 2048), (984, 512, 280), (38, 19, 7), (2, 1, 1)):
         limiter = ConnectionLimiter(Limits(), files=files)
-        assert (limiter.most, limiter._most_waiting) == (connections, waiting)
+        assert (limiter.max_connections, limiter._max_waiting) == (connections, waiting)
         if files is not None and files > 2:
-            assert limiter.most + limiter._most_waiting + 3 * limiter._at_once <= files
+            assert limiter.max_connections + limiter._max_waiting + 3 * limiter._max_accepts <= files
     limiter = ConnectionLimiter(Limits(), files=38)
     admitted(limiter, "10.0.0.1", 60)
     assert len(limiter._connections) == 19

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import errno
 import functools
-import hashlib
 import math
 import socket
 import ssl
@@ -22,52 +21,50 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from panstream.primitives.noise.entropy import system_entropy
 from panstream.server.auth import Limits
 from panstream.server.errors import HttpError
+from panstream.server.http.address_hash import BUCKETS, AddressHash
 from panstream.server.http.file_descriptors import readable
 
-Key: TypeAlias = str | int  # a token's name, or the place of an address
-Crowds: TypeAlias = "dict[Key, dict[ClientConnection, None]]"
-Make: TypeAlias = "Callable[[ClientConnection], asyncio.BaseProtocol]"
+ClientKey: TypeAlias = str | int  # a token's name, or the bucket of an address
+ConnectionGroups: TypeAlias = "dict[ClientKey, dict[ClientConnection, None]]"  # ordered sets
+MakeProtocol: TypeAlias = "Callable[[ClientConnection], asyncio.BaseProtocol]"
 
 _BACKLOG = 2048
-_OUTSIDE = 2048  # connections that wait for a place; no byte of theirs is read, and none is written
-_REPLACED = 32  # connections of a full address that may take another one's place in a second
-_AT_ONCE = 64  # connections accepted before others have their turn
-_PLACES = 1 << 16  # of the table of addresses
-_MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
-_MIN_IDLE_BEFORE_EVICTION = 0.5  # seconds that a handshake is worth
-_RETRY = 0.05  # seconds between looks at the connections that wait
-_SPEAKING = 32.0  # connections of a full address that sent something and may take another one's place, a second
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_PAUSE = 0.1  # seconds before the next try when the system has no room for a connection, or cannot tell of one
+_MAX_WAITING = 2048  # accepted connections that wait for admission; nothing is read from them or written to them
+_MAX_REPLACEMENTS = 32  # a second: evictions within an address that is at its limit
+_MAX_ACCEPTS = 64  # connections accepted before other events of the loop are handled
+_MIN_IDLE_BEFORE_EVICTION = 0.5  # seconds: a client that loses its connection sooner would only reconnect
+_POLL_INTERVAL = 0.05  # seconds between checks for bytes on the waiting connections
+_READABLE_RATE = 32.0  # a second: evictions for waiting connections of one address that have sent something
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_ACCEPT_PAUSE = 0.1  # seconds before the next accept after such an error, or where the loop has no readers
 _FULL = HttpError("unavailable", "all connections are busy; try again", retry_after=1).to_http_response(last=True)
-_CLOSING = 5.0  # seconds for the end of a TLS connection
+_TLS_SHUTDOWN_TIME = 5.0  # seconds
 
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """An open connection, from its arrival until it is closed."""
+    """An admitted connection, until it is closed."""
 
     limiter: ConnectionLimiter
     socket: socket.socket
     bucket: int  # of its address
     token: str | None = None  # of its sender, once authenticated
     has_sent: bool = False
-    since: float = 0.0  # when it came, or was last answered
-    deadline: asyncio.TimerHandle | None = None  # for its first word, in TLS
+    since: float = 0.0  # when it was admitted, or last answered
+    deadline: asyncio.TimerHandle | None = None  # for the first byte, in TLS
 
     def request_started(self, token: str | None = None) -> None:
-        """Mark it busy, so that it is not evicted."""
+        """Mark the connection busy, so that it is not evicted."""
         self.limiter.mark_busy(self, token)
 
     def request_finished(self) -> None:
-        """Mark it idle."""
+        """Mark the connection idle: it may be evicted."""
         self.limiter.mark_idle(self)
 
     def close(self) -> None:
-        """Remove it from the counts."""
+        """Remove the connection from the counts, and admit one that waits."""
         self.limiter.on_closed(self)
 
 
@@ -77,73 +74,77 @@ class ConnectionLimiter:
     At the limit, evict the longest-idle connection of the client (a token, or an address without one) that holds the
     most; connections that never sent a byte go first, and no TLS handshake is started for one that is evicted at once.
     If every candidate is busy, idle for less than _MIN_IDLE_BEFORE_EVICTION, or belongs to a client with fewer
-    connections, the new one waits. Of those that wait, one that has sent something replaces an idle one as soon as
-    possible, newest first, so that silent connections do not keep it waiting.
+    connections, the new one waits, unread. A waiting one that has sent something replaces an idle one as soon as
+    possible, newest first, so that silent connections do not delay it.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic, files: int | None = None) -> None:
-        """Limit connections; ``files`` is how many descriptors there are for them, if the system limits that."""
+        """Limit connections; ``files`` is the number of descriptors for them, None if the system sets no limit."""
         self._limits = limits
         self._clock = clock
         files = sys.maxsize if files is None else files
-        self._at_once = max(1, min(_AT_ONCE, files // 8))
-        files -= 3 * self._at_once  # a connection that makes room is closed two turns of the event loop later
-        self.most = max(1, min(limits.connections, 3 * files // 4))
-        self._most_waiting = max(1, min(_OUTSIDE, files - self.most))
-        self._told_no_room = False
-        key = np.empty(16, np.uint8)
-        system_entropy(key)
-        self._key = key.tobytes()
-        self._open = np.zeros(_PLACES, np.uint16)  # connections by place
-        self._held: dict[Key, int] = {}  # connections by token or place
-        self._silent: Crowds = {}  # the idle ones among them, those that are idle longest first
-        self._idle: Crowds = {}
+        self._max_accepts = max(1, min(_MAX_ACCEPTS, files // 8))
+        # An evicted connection holds its descriptor for two more turns of the event loop: three batches of accepts
+        # can be open at a time beyond those that are counted.
+        files -= 3 * self._max_accepts
+        self.max_connections = max(1, min(limits.connections, 3 * files // 4))
+        self._max_waiting = max(1, min(_MAX_WAITING, files - self.max_connections))
+        self._has_warned = False
+        self._addresses = AddressHash()
+        self._open = np.zeros(BUCKETS, np.uint16)  # connections by bucket
+        self._counts: dict[ClientKey, int] = {}  # connections by client
+        self._silent: ConnectionGroups = {}  # idle ones that never sent a byte, longest idle first
+        self._idle: ConnectionGroups = {}  # the other idle ones, likewise
         self._connections: set[ClientConnection] = set()
-        self._waiting: dict[int, dict[socket.socket, asyncio.TimerHandle]] = {}  # outside, by place
-        self._replaced: dict[int, list[float]] = {}  # by place: in which second, and how often since
-        self._allowances: dict[int, tuple[float, float]] = {}  # by place: of those that sent something, and when
-        self._retry: asyncio.TimerHandle | None = None  # of those that wait
-        self._welcoming: set[asyncio.Task[None]] = set()
-        self._make: Make
+        self._waiting: dict[int, dict[socket.socket, asyncio.TimerHandle]] = {}  # not admitted, by bucket
+        self._replacements: dict[int, list[float]] = {}  # by bucket: start of a second, and evictions since
+        self._allowances: dict[int, tuple[float, float]] = {}  # by bucket: a token bucket's level, and its time
+        self._poll_timer: asyncio.TimerHandle | None = None  # for waiting connections
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._make_protocol: MakeProtocol
         self._tls: ssl.SSLContext | None = None
         self._listening: socket.socket | None = None
-        self._again: asyncio.TimerHandle | None = None  # when listening goes on after a pause
+        self._accept_timer: asyncio.TimerHandle | None = None  # ends a pause in accepting
 
-    def open(self, listening: socket.socket, make: Make, tls: ssl.SSLContext | None) -> None:
-        """Begin to accept; ``make`` returns the protocol of a connection. Call it from the event loop."""
+    def open(self, listening: socket.socket, make_protocol: MakeProtocol, tls: ssl.SSLContext | None) -> None:
+        """Start to accept connections, each with a protocol of its own. Call it from the event loop."""
         listening.setblocking(False)
         listening.listen(_BACKLOG)
-        self._make = make
+        self._make_protocol = make_protocol
         self._tls = tls
         self._listening = listening
         self._listen()
 
     def close(self) -> None:
-        """Accept nothing more, and end handshakes."""
+        """Stop accepting, reject the waiting connections, and end handshakes."""
         self._stop_listening()
-        if self._retry is not None:
-            self._retry.cancel()
-        for task in self._welcoming:
+        if self._poll_timer is not None:
+            self._poll_timer.cancel()
+        for task in self._handshakes:
             task.cancel()
-        for client_key, outside in list(self._waiting.items()):
-            for connection in list(outside):
-                self._reject(connection, client_key)
+        for bucket, connections in list(self._waiting.items()):
+            for connection in list(connections):
+                self._reject(connection, bucket)
         for client in [client for client in self._connections if client.deadline is not None]:
             self._evict(client)
 
     def admit(self, connection: socket.socket, address: Any) -> ClientConnection | None:
-        """Let a connection in, if need be in the place of an idle one; None if there is no room."""
-        client_key = self._client_bucket(address)
-        crowded = self._open[client_key] >= self._limits.address_connections
-        full = crowded or len(self._connections) >= self.most
-        if crowded and not self._may_replace(client_key):
+        """Admit a connection, if need be by evicting an idle one; None if that is not possible."""
+        client_key = self._addresses.bucket(address)
+        address_full, full = self._is_full(client_key)
+        if address_full and not self._may_replace(client_key):
             return None
-        if full and not self._make_room(client_key, within=crowded):
+        if full and not self._evict_idle(client_key, same_address=address_full):
             return None
-        return self._enter(connection, client_key)
+        return self._add(connection, client_key)
 
-    def _enter(self, connection: socket.socket, client_key: int, *, spoke: bool = False) -> ClientConnection:
-        client = ClientConnection(self, connection, client_key, has_sent=spoke)
+    def _is_full(self, client_key: int) -> tuple[bool, bool]:
+        """Return whether a bucket is at its limit, and whether a connection from it can only replace another one."""
+        address_full = bool(self._open[client_key] >= self._limits.address_connections)
+        return address_full, address_full or len(self._connections) >= self.max_connections
+
+    def _add(self, connection: socket.socket, client_key: int, *, has_sent: bool = False) -> ClientConnection:
+        client = ClientConnection(self, connection, client_key, has_sent=has_sent)
         self._connections.add(client)
         self._open[client_key] += 1
         self._count(client, 1)
@@ -151,14 +152,14 @@ class ConnectionLimiter:
         return client
 
     def mark_busy(self, client: ClientConnection, token: str | None = None) -> None:
-        """Take a connection from the idle ones; from now on it is the token's, if one is given."""
+        """Remove a connection from the idle ones; count it for the token from now on, if one is given."""
         key = _key_of(client)
-        crowds = self._idle if client.has_sent else self._silent
-        crowd = crowds.get(key)
-        if crowd is not None and client in crowd:
-            del crowd[client]
-            if not crowd:
-                del crowds[key]
+        groups = self._idle if client.has_sent else self._silent
+        group = groups.get(key)
+        if group is not None and client in group:
+            del group[client]
+            if not group:
+                del groups[key]
         client.has_sent = True
         if token is not None and token != client.token and client in self._connections:
             self._count(client, -1)
@@ -166,14 +167,14 @@ class ConnectionLimiter:
             self._count(client, 1)
 
     def mark_idle(self, client: ClientConnection) -> None:
-        """Put a connection behind the idle ones of its kind."""
+        """Append a connection to the idle ones of its client."""
         if client in self._connections:
             client.since = self._clock()
-            crowds = self._idle if client.has_sent else self._silent
-            crowds.setdefault(_key_of(client), {})[client] = None
+            groups = self._idle if client.has_sent else self._silent
+            groups.setdefault(_key_of(client), {})[client] = None
 
     def on_closed(self, client: ClientConnection) -> None:
-        """Forget a connection, and let another one in; nothing the second time."""
+        """Forget a connection, and admit one that waits; a second call does nothing."""
         if self._forget(client):
             self._admit_next_waiting()
 
@@ -183,66 +184,66 @@ class ConnectionLimiter:
             self._count(client, -1)
             self._connections.discard(client)
             self._open[client.bucket] -= 1
-            client_key = client.bucket
+            if not self._open[client.bucket]:
+                self._replacements.pop(client.bucket, None)
+                self._allowances.pop(client.bucket, None)
             client.bucket = 0
-            if not self._open[client_key]:
-                self._replaced.pop(client_key, None)
-                self._allowances.pop(client_key, None)
         return is_open
 
-    def _make_room(self, client_key: int, *, within: bool) -> bool:
-        """End an idle connection for one from an address; ``within`` the address, or of somebody who has no fewer."""
-        min_held = self._held.get(client_key, 0)
-        for crowds, latest in ((self._silent, math.inf), (self._idle, self._clock() - _MIN_IDLE_BEFORE_EVICTION)):
-            for key in sorted(crowds, key=self._held.__getitem__, reverse=True):
-                if not within and self._held[key] < min_held:
+    def _evict_idle(self, client_key: int, *, same_address: bool) -> bool:
+        """Evict an idle connection in favour of one from ``client_key``; return whether there was one.
+
+        It is from the same address, or from the client with the most connections, but never from a client with fewer
+        than the one that is favoured: a client cannot displace others by connecting more often.
+        """
+        min_count = self._counts.get(client_key, 0)
+        for groups, latest in ((self._silent, math.inf), (self._idle, self._clock() - _MIN_IDLE_BEFORE_EVICTION)):
+            for key in sorted(groups, key=self._counts.__getitem__, reverse=True):
+                if not same_address and self._counts[key] < min_count:
                     break
-                for client in crowds[key]:
-                    if client.since <= latest and (client.bucket == client_key or not within):
+                for client in groups[key]:
+                    if client.since <= latest and (client.bucket == client_key or not same_address):
                         self._evict(client)
                         return True
         return False
 
     def _evict(self, client: ClientConnection) -> None:
-        waiting = client.deadline is not None
+        has_protocol = client.deadline is None
         self._stop_waiting(client)
         self._forget(client)
         with contextlib.suppress(OSError):
-            if waiting:
-                client.socket.close()
+            if has_protocol:
+                client.socket.shutdown(
+                    socket.SHUT_RDWR
+                )  # its protocol, or the handshake, then reads the end and closes
             else:
-                client.socket.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, in a handshake too
+                client.socket.close()
 
     def _count(self, client: ClientConnection, change: int) -> None:
         key = _key_of(client)
-        self._held[key] = self._held.get(key, 0) + change
-        if not self._held[key]:
-            del self._held[key]
-
-    def _client_bucket(self, address: Any) -> int:
-        """Return where an address is counted: an IPv6 network of 64 bits is one, since its owner has them all."""
-        text = str(address[0]).partition("%")[0]
-        try:
-            packed = socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
-        except OSError:
-            return 0
-        prefix = packed[12:] if packed.startswith(_MAPPED) else packed[:8]
-        return int.from_bytes(hashlib.blake2b(prefix, digest_size=2, key=self._key).digest())
+        self._counts[key] = self._counts.get(key, 0) + change
+        if not self._counts[key]:
+            del self._counts[key]
 
     def _accept(self) -> None:
-        """Let in who has come. It is called again at once if there are more: others have their turn between."""
+        """Accept connections, at most a batch: the loop calls this again, after other events, if there are more."""
         assert self._listening is not None
         try:
-            for _ in range(self._at_once):  # whoever floods may have hundreds in the queue before an honest one
+            for _ in range(self._max_accepts):
                 self._receive(*self._listening.accept())
         except BlockingIOError:
             pass
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                self._tell_no_room()
-                self._make_room(-1, within=False)
+            if error.errno in _OUT_OF_RESOURCES:
+                if not self._has_warned:
+                    print(
+                        "panstream: the system has no room for further connections (open files, memory)",
+                        file=sys.stderr,
+                    )
+                self._has_warned = True
+                self._evict_idle(-1, same_address=False)
                 self._stop_listening()
-                self._again = asyncio.get_running_loop().call_later(_PAUSE, self._listen)
+                self._accept_timer = asyncio.get_running_loop().call_later(_ACCEPT_PAUSE, self._listen)
 
     def _listen(self) -> None:
         assert self._listening is not None
@@ -251,11 +252,11 @@ class ConnectionLimiter:
             loop.add_reader(self._listening.fileno(), self._accept)
         except NotImplementedError:  # on Windows
             self._accept()
-            self._again = loop.call_later(_PAUSE, self._listen)
+            self._accept_timer = loop.call_later(_ACCEPT_PAUSE, self._listen)
 
     def _stop_listening(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
+        if self._accept_timer is not None:
+            self._accept_timer.cancel()
         if self._listening is not None:
             with contextlib.suppress(NotImplementedError):
                 asyncio.get_running_loop().remove_reader(self._listening.fileno())
@@ -266,101 +267,92 @@ class ConnectionLimiter:
         if client is not None:
             self._start_handshake(client)
             return
-        client_key = self._client_bucket(address)
+        client_key = self._addresses.bucket(address)
         loop = asyncio.get_running_loop()
-        patience = loop.call_later(self._limits.handshake_time, self._reject, connection, client_key)
-        self._waiting.setdefault(client_key, {})[connection] = patience
-        if sum(map(len, self._waiting.values())) > self._most_waiting:
-            crowd = max(self._waiting, key=lambda client: len(self._waiting[client]))
-            self._reject(next(iter(self._waiting[crowd])), crowd)
-        if self._retry is None and self._waiting:
-            self._retry = loop.call_later(_RETRY, self._let_in_speaking)
+        deadline = loop.call_later(self._limits.handshake_time, self._reject, connection, client_key)
+        self._waiting.setdefault(client_key, {})[connection] = deadline
+        if sum(map(len, self._waiting.values())) > self._max_waiting:
+            largest = max(self._waiting, key=lambda bucket: len(self._waiting[bucket]))
+            self._reject(next(iter(self._waiting[largest])), largest)
+        if self._poll_timer is None and self._waiting:
+            self._poll_timer = loop.call_later(_POLL_INTERVAL, self._admit_readable)
 
-    def _let_in_speaking(self) -> None:
-        """Let in those that wait and have sent something, as far as idle ones can make room."""
-        self._retry = None
+    def _admit_readable(self) -> None:
+        """Admit waiting connections that have sent something, newest first, as far as idle ones can be evicted."""
+        self._poll_timer = None
         for client_key in sorted(self._waiting, key=self._open.__getitem__):
             for connection in readable(reversed(self._waiting[client_key])):
-                if not self._replace_idle(client_key):
+                if not self._evict_for_readable(client_key):
                     break
-                self._enqueue(connection, client_key)
-                self._start_handshake(self._enter(connection, client_key, spoke=True))
+                self._dequeue(connection, client_key)
+                self._start_handshake(self._add(connection, client_key, has_sent=True))
         if self._waiting:
-            self._retry = asyncio.get_running_loop().call_later(_RETRY, self._let_in_speaking)
+            self._poll_timer = asyncio.get_running_loop().call_later(_POLL_INTERVAL, self._admit_readable)
 
-    def _replace_idle(self, client_key: int) -> bool:
-        """Make room for a connection of an address that has sent something; False if that has to wait."""
-        crowded = bool(self._open[client_key] >= self._limits.address_connections)
-        if not crowded and len(self._connections) < self.most:
+    def _evict_for_readable(self, client_key: int) -> bool:
+        """Evict an idle connection, where necessary, for one that has sent something; False if it has to wait."""
+        address_full, full = self._is_full(client_key)
+        if not full:
             return True
         now = self._clock()
-        allowance, since = self._allowances.get(client_key, (_SPEAKING, now))
-        allowance = min(_SPEAKING, allowance + _SPEAKING * (now - since))
+        allowance, since = self._allowances.get(client_key, (_READABLE_RATE, now))
+        allowance = min(_READABLE_RATE, allowance + _READABLE_RATE * (now - since))
         self._allowances[client_key] = allowance, now
-        if allowance < 1.0 or not self._make_room(client_key, within=crowded):
+        if allowance < 1.0 or not self._evict_idle(client_key, same_address=address_full):
             return False
         self._allowances[client_key] = allowance - 1.0, now
         return True
 
-    def _tell_no_room(self) -> None:
-        if not self._told_no_room:
-            self._told_no_room = True
-            print("panstream: the system has no room for further connections (open files, memory)", file=sys.stderr)
-
     def _reject(self, connection: socket.socket, client_key: int) -> None:
-        self._enqueue(connection, client_key)
+        self._dequeue(connection, client_key)
         if self._tls is None:
             with contextlib.suppress(OSError):
                 connection.send(_FULL)
         connection.close()
 
-    def _enqueue(self, connection: socket.socket, client_key: int) -> None:
+    def _dequeue(self, connection: socket.socket, client_key: int) -> None:
         self._waiting[client_key].pop(connection).cancel()
         if not self._waiting[client_key]:
             del self._waiting[client_key]
 
     def _admit_next_waiting(self) -> None:
-        """Let in one of those that wait: from the address that has the fewest connections, who waits longest."""
+        """Admit the longest waiting connection of the address that has the fewest open ones."""
         client_key = min(self._waiting, key=self._open.__getitem__, default=-1)
-        if (
-            client_key >= 0
-            and self._open[client_key] < self._limits.address_connections
-            and len(self._connections) < self.most
-        ):
+        if client_key >= 0 and not self._is_full(client_key)[1]:
             connection = next(iter(self._waiting[client_key]))
-            self._enqueue(connection, client_key)
-            self._start_handshake(self._enter(connection, client_key))
+            self._dequeue(connection, client_key)
+            self._start_handshake(self._add(connection, client_key))
 
     def _may_replace(self, client_key: int) -> bool:
-        """Return whether an address may have another of its connections replaced in this second."""
+        """Return whether another connection of an address may be evicted for one of the same in this second."""
         now = self._clock()
-        since = self._replaced.setdefault(client_key, [now, 0])
+        since = self._replacements.setdefault(client_key, [now, 0])
         if now >= since[0] + 1.0:
             since[:] = [now, 0]
         since[1] += 1
-        return since[1] <= _REPLACED
+        return since[1] <= _MAX_REPLACEMENTS
 
     def _start_handshake(self, client: ClientConnection) -> None:
-        """Begin at once, or with TLS when the other side does: many never will."""
+        """Start the protocol; with TLS only when the first byte is there, since a handshake costs more than a wait."""
         if self._tls is None:
-            self._complete_admission(client)
+            self._start_protocol(client)
             return
         loop = asyncio.get_running_loop()
 
-        def came() -> None:
+        def on_readable() -> None:
             self._stop_waiting(client)
             self.mark_busy(client)
             self.mark_idle(client)
-            self._complete_admission(client)
+            self._start_protocol(client)
 
         try:
-            loop.add_reader(client.socket.fileno(), came)
+            loop.add_reader(client.socket.fileno(), on_readable)
         except NotImplementedError:  # on Windows
-            self._complete_admission(client)
+            self._start_protocol(client)
         else:
-            client.deadline = loop.call_later(self._limits.handshake_time, self._give_up, client)
+            client.deadline = loop.call_later(self._limits.handshake_time, self._on_handshake_timeout, client)
 
-    def _give_up(self, client: ClientConnection) -> None:
+    def _on_handshake_timeout(self, client: ClientConnection) -> None:
         self._evict(client)
         self._admit_next_waiting()
 
@@ -371,14 +363,14 @@ class ConnectionLimiter:
             client.deadline = None
             asyncio.get_running_loop().remove_reader(client.socket.fileno())
 
-    def _complete_admission(self, client: ClientConnection) -> None:
+    def _start_protocol(self, client: ClientConnection) -> None:
         task = asyncio.get_running_loop().create_task(self._connect(client))
-        self._welcoming.add(task)
+        self._handshakes.add(task)
         task.add_done_callback(functools.partial(self._on_handshake_done, client))
 
     def _on_handshake_done(self, client: ClientConnection, task: asyncio.Task[None]) -> None:
-        self._welcoming.discard(task)
-        if task.cancelled():  # perhaps before it began, when nothing in it could
+        self._handshakes.discard(task)
+        if task.cancelled():  # perhaps before it started, when nothing in it could close the socket
             self.on_closed(client)
             client.socket.close()
 
@@ -386,15 +378,20 @@ class ConnectionLimiter:
         loop = asyncio.get_running_loop()
         timeouts = {}
         if self._tls is not None:
-            timeouts = {"ssl_handshake_timeout": self._limits.handshake_time, "ssl_shutdown_timeout": _CLOSING}
+            timeouts = {
+                "ssl_handshake_timeout": self._limits.handshake_time,
+                "ssl_shutdown_timeout": _TLS_SHUTDOWN_TIME,
+            }
         try:
             with contextlib.suppress(OSError):
                 client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.connect_accepted_socket(lambda: self._make(client), client.socket, ssl=self._tls, **timeouts)
+            await loop.connect_accepted_socket(
+                lambda: self._make_protocol(client), client.socket, ssl=self._tls, **timeouts
+            )
         except OSError:
             self.on_closed(client)
             client.socket.close()
 
 
-def _key_of(client: ClientConnection) -> Key:
+def _key_of(client: ClientConnection) -> ClientKey:
     return client.bucket if client.token is None else client.token
