@@ -33,9 +33,7 @@ def test_one_input(data: bytes) -> None:
     gate = QuotaTracker(_LIMITS)
     body = RequestBody(gate, _KINDS[choice % 3], _ENCODINGS[choice // 3 % 3])
     try:
-        body.make_room(len(data) - 1)
-        body.data[: len(data) - 1] = data[1:]
-        body.size = len(data) - 1
+        body.append(data[1:])
         rows = parse(body, _SCHEMA)
     except HttpError:
         return

@@ -87,11 +87,6 @@ NOT_YET = {
     "primitives.memory",
     "primitives.noise",
     "privacy",
-    "server",
-    "server.dashboard",
-    "server.http",
-    "server.ingest",
-    "server.website",
     "testing",
     "testing.memory",
 }

@@ -73,7 +73,7 @@ class Answer:
     def code(self) -> str:
         """The error's code; checks that the error has the one shape."""
         assert set(self.json) == {"error"}
-        assert set(self.json["error"]) <= {"code", "message", "row"}
+        assert set(self.json["error"]) == {"code", "message"}
         return str(self.json["error"]["code"])
 
 

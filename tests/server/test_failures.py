@@ -252,8 +252,8 @@ def test_two_bodies_of_a_step_that_break_the_engine(tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_bodies_beyond_what_is_kept_are_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their rows are overwritten once applied; should the engine break later in the step, nothing of them counts."""
-    monkeypatch.setattr(worker, "_KEPT", 1)
-    monkeypatch.setattr(worker, "_JOINED", 1)
+    monkeypatch.setattr(worker, "_MAX_HELD", 1)
+    monkeypatch.setattr(worker, "_MAX_MERGED", 1)
     with served(write_config(tmp_path, AS_THEY_COME)) as server:
         in_apply(monkeypatch, RuntimeError)
         answers = together(server, [(lines(3), LINES), (lines(4, region=MARK), LINES)])

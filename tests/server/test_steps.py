@@ -113,7 +113,7 @@ def seen_after(
     async def work() -> dict[str, Any]:
         worker = EngineThread(lambda: Engine(config, clock=lambda: clock[0]))
         pace = ByHand()
-        worker._pace = pace  # type: ignore[assignment]
+        worker._timer = pace  # type: ignore[assignment]
         worker.run()
         gate = QuotaTracker(Limits())
         shown = list[str]()
@@ -121,9 +121,7 @@ def seen_after(
             told: list[Any] = []
             for data, kind in posts:
                 body = RequestBody(gate, kind, "identity")
-                body.make_room(len(data))
-                body.data[: len(data)] = data
-                body.size = len(data)
+                body.append(data)
                 worker.submit(Job(body, on_done=lambda result, refusal, told=told: told.append(refusal or result)))
             for _ in range(3000):
                 if len(worker._held) + len(told) == len(posts):
@@ -186,9 +184,7 @@ def test_as_they_come_the_number_of_batches_shows_and_is_said(tmp_path: Path, mo
         worker.run()
         for _ in range(3):
             body = RequestBody(QuotaTracker(Limits()), "json", "identity")
-            body.make_room(100)
-            body.data[:100] = lines(1).ljust(100)
-            body.size = 100
+            body.append(lines(1).ljust(100))
             await worker.take(Job(body))
         public = worker.engine.plans[0].claim.public
         await worker.stop()

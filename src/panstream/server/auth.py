@@ -1,8 +1,8 @@
-"""Who may ask for what, and for how much: tokens, their scopes, and the limits of each.
+"""Tokens, their scopes, and quotas per token.
 
-A token is 32 random bytes, stored as its SHA-256, which cannot be guessed back, in a text file: one line a token,
-``name scopes sha256``. Without tokens only programs on this machine are answered. What a token uses is kept by its
-name, and only in memory.
+A token is 32 random bytes. The token file has one line per token, ``name scopes sha256``: the hash of 256 random bits
+cannot be inverted. Without tokens only programs on this machine are served. Usage is counted per token name, in memory
+only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from panstream.primitives.validation import is_loopback
 from panstream.server.errors import HttpError
 
 SCOPES = ("ingest", "read", "admin")
-_FIRST_SECONDS = 5.0
+_BODY_GRACE = 5.0  # seconds before the minimum rate of a body applies
 _PREFIX = "pan_"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]{1,5})?")
@@ -35,7 +35,7 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]{1,5})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenGrant:
-    """Who a token was made for, and what it allows. Limits are kept by this name."""
+    """The name of a token, by which quotas are counted, and what it allows."""
 
     name: str
     scopes: frozenset[str]
@@ -45,7 +45,14 @@ _ANYBODY = TokenGrant(name="anybody on this machine", scopes=frozenset(SCOPES))
 
 
 def create_token(path: Path, name: str, scopes: list[str]) -> str:
-    """Add a token to the file, made if need be, and return it: the file keeps only its hash."""
+    """Create a token and append its hash to the file, which is created if missing.
+
+    Returns:
+        The token; it cannot be recovered from the file.
+
+    Raises:
+        InvalidParameter: If the name or a scope is invalid, or the name is in use.
+    """
     if _NAME.fullmatch(name) is None:
         raise InvalidParameter("name must have 1 to 64 letters, digits, dots, dashes or underscores")
     for scope in scopes:
@@ -63,8 +70,8 @@ def create_token(path: Path, name: str, scopes: list[str]) -> str:
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 1, 0))
-        cut = b"\n" if size and file.read(1) != b"\n" else b""  # an editor may have left the last line open
-        file.write(cut + f"{name} {ordered} {_digest(token).hex()}\n".encode())
+        newline = b"\n" if size and file.read(1) != b"\n" else b""  # an editor may have left the last line open
+        file.write(newline + f"{name} {ordered} {_digest(token).hex()}\n".encode())
     return token
 
 
@@ -74,7 +81,7 @@ def _read(path: Path) -> list[tuple[bytes, TokenGrant]]:
     grants = []
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.startswith("#"):
-            grants.append(_parsed(line, f"{path.name}, line {number}"))
+            grants.append(_parse_line(line, f"{path.name}, line {number}"))
     names = [grant.name for _, grant in grants]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"{path.name}: two tokens have the same name")
@@ -85,7 +92,7 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _parsed(line: str, label: str) -> tuple[bytes, TokenGrant]:
+def _parse_line(line: str, label: str) -> tuple[bytes, TokenGrant]:
     name, scopes, digest = (*line.split(), "", "", "")[:3]
     scope_set = frozenset(scopes.split(","))
     if len(line.split()) != 3 or not scope_set <= set(SCOPES) or re.fullmatch("[0-9a-f]{64}", digest) is None:
@@ -95,13 +102,17 @@ def _parsed(line: str, label: str) -> tuple[bytes, TokenGrant]:
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
-    """Checks requests. ``hashes`` of None lets everybody in who comes by a loopback name."""
+    """Checks tokens. With ``hashes`` None, requests to a loopback name need none."""
 
     hashes: tuple[tuple[bytes, TokenGrant], ...] | None
 
     @classmethod
     def load(cls, path: Path | None, host: str) -> Authenticator:
-        """Read a file of tokens, which a server needs unless its host is a loopback address."""
+        """Read a token file, which a server needs unless its host is a loopback address.
+
+        Raises:
+            InvalidParameter: If the file is missing, invalid or empty.
+        """
         if path is None:
             if not is_loopback(host):
                 raise InvalidParameter("tokens are needed unless host is a loopback address, got no token file")
@@ -112,7 +123,11 @@ class Authenticator:
         return cls(tuple(grants))
 
     def check(self, headers: Mapping[str, str], scope: str | None) -> TokenGrant:
-        """Return who is asking, or refuse. ``scope`` of None is open to all."""
+        """Return the grant of a request's token; ``scope`` None needs no token.
+
+        Raises:
+            HttpError: If the token is unknown, lacks the scope, or the request comes from another site's page.
+        """
         self._check_site(headers)
         if self.hashes is None or scope is None:
             return _ANYBODY
@@ -125,7 +140,7 @@ class Authenticator:
         return grant
 
     def grant(self, token: str) -> TokenGrant | None:
-        """Return what a token allows. Takes equally long whatever the token."""
+        """Return the grant of a token, None if it is unknown; in time that does not depend on the token."""
         presented = _digest(token)
         match = None
         for stored, grant in self.hashes or ():
@@ -134,7 +149,7 @@ class Authenticator:
         return match
 
     def _check_site(self, headers: Mapping[str, str]) -> None:
-        """Keep web pages of other sites out: they can make a browser send requests to servers it can reach."""
+        """Refuse requests of other sites' pages, which can make a browser send them (CSRF, DNS rebinding)."""
         host = headers.get("host", "")
         if self.hashes is None and not is_loopback(_name(host)):
             raise HttpError("misdirected")
@@ -144,7 +159,7 @@ class Authenticator:
 
 
 def _name(host: str) -> str:
-    """Return the name in a Host header, without the port; empty if it is none.
+    """Return the host in a Host header, without the port; empty if the header is invalid.
 
     >>> [_name(host) for host in ("[::1]:80", "localhost:80", "127.0.0.1", "[::1]evil.example", "::1")]
     ['::1', 'localhost', '127.0.0.1', '', '']
@@ -160,9 +175,9 @@ class Limits:
     body: int = 16 << 20  # of one body as sent
     unpacked: int = 64 << 20  # of one body decompressed
     rows: int = 1_000_000  # of one body
-    memory: int = 256 << 20  # of all bodies at a time; of one token, half of what others leave
+    memory: int = 256 << 20  # of all bodies at a time; one token may use half of what others leave
     rate: float = 2_000.0  # requests a second of one token; bursts of twice as many
-    max_concurrent: int = 64  # requests of one token under way
+    max_concurrent: int = 64  # requests of one token
     connections: int = 512  # of all together
     address_connections: int = 256  # from one address, or IPv6 network of 64 bits
     handshake_time: float = 5.0
@@ -171,14 +186,14 @@ class Limits:
     body_time: float = 30.0
     body_rate: float = 32_768.0  # bytes a second of a body, after its first seconds
     producers: int = 1_000  # of one token, open at a time
-    out_of_order: int = 32  # batches that a producer may have in flight; fewer wait for an earlier one, of one token
+    out_of_order: int = 32  # batches that a producer may have in flight
     order_time: float = 20.0  # that a batch waits for an earlier one of its producer
 
     @property
     def window(self) -> int:
-        """Return how many batches a producer may have in flight.
+        """The number of batches that a producer may have in flight.
 
-        Those that wait for a missing one take up at most half of the token's requests: it can always be received.
+        Batches that wait for a missing one use at most half of the token's requests, so that it can be received.
 
         >>> Limits().window, Limits(max_concurrent=8).window, Limits(max_concurrent=1).window
         (32, 4, 1)
@@ -186,27 +201,27 @@ class Limits:
         return max(1, min(self.out_of_order, self.max_concurrent // 2))
 
     def body_timeout(self, received: int) -> float:
-        """Return how long a body may take of which so many bytes have come.
+        """Return the seconds that a body may have taken after ``received`` bytes.
 
         >>> Limits().body_timeout(0), Limits().body_timeout(327_680), Limits().body_timeout(16 << 20)
         (5.0, 15.0, 30.0)
         """
-        return min(self.body_time, _FIRST_SECONDS + received / self.body_rate)
+        return min(self.body_time, _BODY_GRACE + received / self.body_rate)
 
 
 @dataclass(slots=True)
 class _TokenUsage:
-    """What one token uses at the moment."""
+    """Current usage of one token; ``allowance`` is a token bucket for the request rate, as of ``updated``."""
 
     allowance: float
-    at: float
-    under_way: int = 0
+    updated: float
+    concurrent: int = 0
     memory: int = 0
 
 
 @dataclass(slots=True)
 class QuotaTracker:
-    """Counts what every token uses."""
+    """Limits request rate, concurrency and memory per token."""
 
     limits: Limits
     clock: Callable[[], float] = time.monotonic
@@ -216,7 +231,7 @@ class QuotaTracker:
 
     @contextmanager
     def request(self, name: str) -> Iterator[None]:
-        """Hold one of the token's places for the time of a request."""
+        """Count a request as in progress for the time of the block."""
         self.enter(name)
         try:
             yield
@@ -224,25 +239,32 @@ class QuotaTracker:
             self.leave(name)
 
     def enter(self, name: str) -> None:
-        """Take one of the token's places, or refuse; ``leave`` gives it back."""
+        """Count a request as in progress until ``leave``.
+
+        Raises:
+            HttpError: If the token's rate or number of concurrent requests is exceeded.
+        """
         burst = 2.0 * self.limits.rate
         now = self.clock()
         use = self._use(name)
-        use.allowance = min(burst, use.allowance + (now - use.at) * self.limits.rate)
-        use.at = now
-        if use.allowance < 1.0 or use.under_way >= self.limits.max_concurrent:
+        use.allowance = min(burst, use.allowance + (now - use.updated) * self.limits.rate)
+        use.updated = now
+        if use.allowance < 1.0 or use.concurrent >= self.limits.max_concurrent:
             raise HttpError("rate_limited", retry_after=1)
         use.allowance -= 1.0
-        use.under_way += 1
+        use.concurrent += 1
 
     def leave(self, name: str) -> None:
-        """Give a place back."""
-        self._uses[name].under_way -= 1
+        """Count a request as done."""
+        self._uses[name].concurrent -= 1
 
     def reserve(self, size: int, name: str = "") -> None:
-        """Set memory aside for a body of a token, or refuse; from any thread.
+        """Reserve memory for a body of a token; from any thread.
 
-        A token may hold half of what the others leave: so there is always some for the next one.
+        A token may hold half of what the others leave, so that there is always some for the next one.
+
+        Raises:
+            HttpError: If that is exceeded.
         """
         with self._lock:
             use = self._use(name)
@@ -255,7 +277,7 @@ class QuotaTracker:
             raise HttpError("rate_limited", "too many events are waiting under this token; try again", retry_after=1)
 
     def release_memory(self, size: int, name: str = "") -> None:
-        """Free what was reserved."""
+        """Return reserved memory; from any thread."""
         with self._lock:
             self._memory -= size
             self._use(name).memory -= size

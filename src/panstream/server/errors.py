@@ -1,4 +1,4 @@
-"""One shape for everything that is refused: ``{"error": {"code": ..., "message": ...}}``, whatever went wrong."""
+"""Error responses, all of the form ``{"error": {"code": ..., "message": ...}}``."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ _PHRASES = {
     413: b"Content Too Large",
     500: b"Internal Server Error",
     503: b"Service Unavailable",
-}  # HTTP lets others be without
+}  # of statuses on the fast path; HTTP allows an empty reason for the others
 _COMMON = b"cache-control: no-store\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class HttpError(Exception):
-    """A request that is answered with one of ``CODES``. The message never holds a value of a row."""
+    """A request is answered with one of ``CODES``. The message never contains a value of a row."""
 
-    def __init__(self, code: str, message: str = "", *, row: int | None = None, retry_after: int | None = None) -> None:
+    def __init__(self, code: str, message: str = "", *, retry_after: int | None = None) -> None:
         self.code = code
-        self.row = row
         self.retry_after = retry_after
         self.status, default = CODES[code]
         self.message = message or default
@@ -50,34 +49,33 @@ class HttpError(Exception):
 
     @classmethod
     def after(cls, error: Exception, what: str) -> HttpError:
-        """Return what a sender is told whose body the server could not deal with; the error itself may quote a row."""
+        """Return the response for an unexpected error in processing a body; the error's own text may quote a row."""
         if isinstance(error, MemoryError):
             return cls("too_large", "the body needs more memory than there is; send it in smaller parts")
         return cls("internal", f"{what} ({type(error).__name__})")
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers that only this refusal has."""
+        """Headers beside those of every JSON response."""
         headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
         return headers | ({"www-authenticate": 'Bearer realm="panstream"'} if self.code == "unauthorized" else {})
 
     @property
     def body(self) -> bytes:
-        """Return the body of the answer."""
-        error = {"code": self.code, "message": self.message} | ({} if self.row is None else {"row": self.row})
-        return to_json({"error": error})
+        """The body of the response."""
+        return to_json({"error": {"code": self.code, "message": self.message}})
 
     def to_http_response(self, *, last: bool = False) -> bytes:
-        """Return the whole answer as it goes over the wire; ``last`` says that the connection ends with it."""
+        """Return head and body of the response; ``last`` announces that the connection is closed after it."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         return frame_json_response(self.status, self.body, lines.encode() + (b"connection: close\r\n" if last else b""))
 
 
 def to_json(content: object) -> bytes:
-    """Return JSON without spaces."""
+    """Serialize to JSON without spaces; NaN and infinities raise ValueError."""
     return _ENCODE(content).encode()
 
 
 def frame_json_response(status: int, body: bytes, lines: bytes = b"") -> bytes:
-    """Return a JSON answer as it goes over the wire, with further header ``lines``."""
+    """Return head and body of a JSON response, with further header ``lines``."""
     return b"HTTP/1.1 %d %s\r\n" % (status, _PHRASES.get(status, b"")) + lines + _COMMON % len(body) + body

@@ -1,4 +1,4 @@
-"""Running the server: one process, one event loop, one engine."""
+"""The server: one process with one event loop and one engine."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ from panstream.server.ingest.request_bodies import BEACONS, RequestBody, parse
 from panstream.server.service import Service
 from panstream.server.website.beacon_buffer import BeaconBuffer
 
-OpenEngine = Callable[..., Engine]  # given ``publish``, which is to be told of every release
+OpenEngine = Callable[..., Engine]  # called with ``publish``, which the engine calls with every release
 
-_GRACE = 20.0  # seconds for requests under way when the server stops
-_TICK = 0.1  # seconds between looks at whether it should
+_GRACE = 20.0  # seconds for current requests when the server stops
+_TICK = 0.1  # seconds between checks whether it should
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
-_WORDS = {
+_SAMPLE_VALUES = {
     "int": "1",
     "double": "1.0",
     "string": "a",
@@ -63,13 +63,13 @@ _WORDS = {
     "timestamp": "2000-01-01 00:00:00",
     "date": "2000-01-01",
 }
-_BEACON = b'site address\nagent\nen-GB\n{"url": "/", "referrer": "", "event": "view", "value": 1}\n'
-_NOW = 1e9
+_SAMPLE_BEACON = b'site address\nagent\nen-GB\n{"url": "/", "referrer": "", "event": "view", "value": 1}\n'
+_SAMPLE_TIME = 1e9  # seconds since 1970
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where and for whom to serve. ``port=0`` lets the system choose."""
+    """Address, tokens, certificate and limits of a server. With ``port=0`` the system chooses one."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -82,7 +82,7 @@ class ServerSettings:
 
 
 class _TlsServer:
-    """A server that is ready to run. ``started`` is told its address."""
+    """A server that is ready to run; it calls ``started`` with its address."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class _TlsServer:
         limits = settings.limits
         web = service.config.web
         stream = service.config.stream.name
-        gate = QuotaTracker(limits)
+        quotas = QuotaTracker(limits)
         self._beacons: BeaconBuffer | None = None
         self._follower: FileFollower | None = None
         if settings.follow:
@@ -106,11 +106,11 @@ class _TlsServer:
             period = service.worker.engine.step_length
             pages.append(site.privacy_page(web, service.worker.engine.plans, period))
             if web.source == "beacon":
-                self._beacons = BeaconBuffer(web, gate, service.worker.submit, service.check_running, period)
+                self._beacons = BeaconBuffer(web, quotas, service.worker.submit, service.check_running, period)
                 pages += site.routes(self._beacons, limits.body_time)
         first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
-        fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
-        app = application(service, access, gate, pages)
+        fast_path = FastPath(first, access, quotas, service.check_running, service.worker.submit)
+        app = application(service, access, quotas, pages)
         self.state = ServerState(app, limits, fast_path, self._beacons)
         self.connection_limiter = ConnectionLimiter(limits, files=files_for_connections())
         max_connections = self.connection_limiter.max_connections
@@ -133,9 +133,10 @@ class _TlsServer:
         self.signal: int | None = None  # that stopped the server
 
     def run_until_stopped(self) -> None:
-        """Serve until SIGTERM, Ctrl-C or ``stop``; then finish what is under way, commit, and close.
+        """Serve until SIGTERM, Ctrl-C or ``stop``; then finish current requests, commit, and close.
 
-        Raises PanstreamError if the engine's thread ended, which stops the server too.
+        Raises:
+            PanstreamError: If the engine's thread ended by an error, which stops the server too.
         """
         with contextlib.closing(self._listening):
             asyncio.run(self._serve())
@@ -145,11 +146,11 @@ class _TlsServer:
             raise PanstreamError("the server's engine failed, so it stopped; what was acknowledged is kept")
 
     def stop(self) -> None:
-        """Ask it to stop, from any thread."""
+        """Request a stop, from any thread."""
         self._stop_requested = True
 
     async def _serve(self) -> None:
-        with self._signals_noted():
+        with self._handling_signals():
             self._start()
             while not self._stop_requested:
                 await asyncio.sleep(_TICK)
@@ -169,7 +170,7 @@ class _TlsServer:
         self._started(self.address)
 
     async def _shut_down(self) -> None:
-        """End, after what is under way."""
+        """Finish current requests, commit, and close."""
         self._service.begin_stop()
         self.connection_limiter.close()
         await self._finish_requests()
@@ -191,20 +192,20 @@ class _TlsServer:
             task.cancel()
 
     @contextlib.contextmanager
-    def _signals_noted(self) -> Iterator[None]:
-        """Have signals stop the server; only the main thread can."""
+    def _handling_signals(self) -> Iterator[None]:
+        """Stop the server on signals, for the time of the block; only the main thread can handle them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        previous_handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; the second one does not wait."""
+        """Request a stop; a second signal skips the grace time."""
         self.signal = number
         self._skip_grace = self._stop_requested
         self._stop_requested = True
@@ -219,7 +220,11 @@ def make_server(
     on_started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
 ) -> _TlsServer:
-    """Open the stream, or what ``engine`` opens instead, and listen; nothing is answered before it runs."""
+    """Open the stream, with ``engine`` if given, and bind the socket; no request is answered before the server runs.
+
+    Raises:
+        InvalidParameter: If the configuration or the settings cannot be served.
+    """
     if config.stream.on_bad_row == "stop":
         raise InvalidParameter(
             '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others '
@@ -270,7 +275,7 @@ def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
 def _listen(settings: ServerSettings) -> socket.socket:
     def opened() -> socket.socket:
         kind = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(kind[0], socket.SOCK_STREAM, kind[2])  # without which Nagle's delay stays on
+        listening = socket.socket(kind[0], socket.SOCK_STREAM, kind[2])  # protocol 0 would leave Nagle's delay on
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(kind[4])
         listening.set_inheritable(False)
@@ -284,21 +289,20 @@ def _listen(settings: ServerSettings) -> socket.socket:
 
 
 def _warm_up(config: Config) -> None:
-    """Do everything once on made-up rows: parse every format, select, apply and answer, with nothing on disk.
+    """Parse, select, apply and answer sample rows in every format, with a temporary state in memory.
 
-    Loops are compiled or loaded when they are first used; the first senders would wait for it, for seconds where
-    nothing was compiled before. The states that are used here are thrown away.
+    Kernels are compiled or loaded when they are first used, which takes seconds where nothing is cached: without this
+    the first senders would wait for it.
     """
     config = replace(config, directory=None)
     schema = RowSchema.of(config.stream, config.needed_columns)
     bodies = _bodies(schema)
     if config.web is not None and config.web.source == "beacon":
-        bodies[BEACONS] = _BEACON
+        bodies[BEACONS] = _SAMPLE_BEACON
     with contextlib.suppress(PanstreamError, HttpError), Selector(config) as select:
         for kind, text in bodies.items():
             body = RequestBody(QuotaTracker(Limits()), kind, "identity")
-            body.make_room(len(text))
-            body.data[: len(text)], body.size = text, len(text)
+            body.append(text)
             with contextlib.ExitStack() as cleanup:
                 cleanup.callback(body.wipe)
                 batch = parse(body, schema)
@@ -310,7 +314,7 @@ def _warm_up(config: Config) -> None:
 
 
 def _apply(config: Config, rows: RowBatch) -> None:
-    """Have an engine take rows as if every query chose them, whatever its conditions and groups, and answer."""
+    """Apply rows to a temporary engine as if every query selected them, and answer all queries."""
     every = np.ones(len(rows), bool)
     first = np.zeros(len(rows), np.int64)
     rows.queries = {
@@ -319,14 +323,14 @@ def _apply(config: Config, rows: RowBatch) -> None:
     }
     one = [replace(query, groups={key: keys[:1] for key, keys in query.groups.items()}) for query in config.queries]
     config = replace(config, queries=tuple(one))  # thousands of groups would take as long as their first answers
-    with contextlib.suppress(PanstreamError), Engine(config, clock=lambda: _NOW) as engine:
+    with contextlib.suppress(PanstreamError), Engine(config, clock=lambda: _SAMPLE_TIME) as engine:
         engine.apply(rows)
         engine.finish()
 
 
 def _bodies(schema: RowSchema) -> dict[str, bytes]:
     names = list(schema.columns)
-    words = [_WORDS[kind] for kind in schema.columns.values()]
+    words = [_SAMPLE_VALUES[kind] for kind in schema.columns.values()]
     quoted = [
         word if kind in ("int", "double", "bool") else f'"{word}"'
         for word, kind in zip(words, schema.columns.values(), strict=True)

@@ -1,8 +1,7 @@
-"""What is served: the engine's thread, its releases as they are published, and figures for Prometheus.
+"""One served stream: its engine's thread, releases as they are published, and metrics for Prometheus.
 
-All that is shown here is public: releases, the version, whether the state can be stored (the disk's affair), intrusions
-announced, answers made (by the schedule or when asked), and what the configuration spends. Nothing moves with rows or
-requests.
+Everything here is public: releases, the version, whether the state can be stored (a matter of the disk), announced
+intrusions, the number of releases, and the privacy loss of the configuration. Nothing depends on rows or requests.
 """
 
 from __future__ import annotations
@@ -26,15 +25,22 @@ from panstream.server.auth import Limits
 from panstream.server.errors import HttpError, to_json
 from panstream.server.ingest.engine_thread import EngineThread
 
-_WAITING = 1_000  # events that a slow listener may be behind before it is dropped
-_LISTENERS = 256
+_MAX_QUEUED = 1_000  # events that a slow listener may be behind before it is dropped
+_MAX_LISTENERS = 256
 _KEEPALIVE_INTERVAL = 15.0  # seconds between comments, so that a lost connection is noticed
 
 Listener: TypeAlias = "asyncio.Queue[tuple[str | None, bytes] | None]"
 
 
 class Service:
-    """One stream, served. ``open_engine`` is given what to call with every release; ``ended`` hears if it fails."""
+    """One served stream.
+
+    Args:
+        config: The stream's configuration.
+        open_engine: Opens the engine, given a function that it calls with every release.
+        ended: Called if the engine's thread ends by an error.
+        limits: The server's limits.
+    """
 
     def __init__(
         self,
@@ -51,30 +57,30 @@ class Service:
         self.worker = EngineThread(lambda: open_engine(self._published), ended=ended, limits=limits)
 
     def start(self) -> None:
-        """Begin; call it from the event loop."""
+        """Start the engine's thread; call it from the event loop."""
         self._loop = asyncio.get_running_loop()
         self.worker.run()
 
     def begin_stop(self) -> None:
-        """Take nothing new, and end the streams of events."""
+        """Refuse new batches, and end the event streams of listeners."""
         self.stopping = True
         self.listeners.close()
         self.worker.begin_stop()
 
     async def stop(self) -> None:
-        """Commit and close."""
+        """Commit, and close the engine."""
         self.begin_stop()
         await self.worker.stop()
 
     def check_running(self) -> None:
-        """Refuse what comes while stopping."""
+        """Raise HttpError if the server is stopping."""
         if self.stopping:
             raise HttpError("unavailable", "the server is stopping", retry_after=5)
 
     async def past(self, query: str | None, since: str | None, limit: int) -> list[Release]:
-        """Return the latest releases, oldest first."""
+        """Return the latest releases, oldest first; raise HttpError if there is no such query."""
 
-        def look(engine: Engine) -> list[Release]:
+        def read(engine: Engine) -> list[Release]:
             names = None
             if query is not None:
                 names = [
@@ -87,43 +93,47 @@ class Service:
                     raise HttpError("not_found", "there is no query of this name")
             return engine.log.latest(names, since=since, limit=limit)
 
-        releases: list[Release] = await self.worker.call(look)
+        releases: list[Release] = await self.worker.call(read)
         return releases
 
     async def counts(self, query: str, names: list[str], number: str | None) -> list[dict[str, Any]]:
-        """Return how often names came, from the table of one release, the latest unless told; no state is looked at."""
+        """Return the counts of names from the published table of a release, by default the latest.
 
-        def look(engine: Engine) -> tuple[Release, bytes]:
-            last_release = engine.log.last(query)
+        Raises:
+            HttpError: If there is no such table.
+        """
+
+        def read(engine: Engine) -> tuple[Release, bytes]:
+            release = engine.log.last(query)
             if number is not None:
-                last_release = next(engine.log.history(query, after=int(number) - 1), None)
-            table = b"" if last_release is None else engine.log.table(query, last_release.number)
-            if last_release is None or not table or number not in (None, str(last_release.number)):
+                release = next(engine.log.history(query, after=int(number) - 1), None)
+            table = b"" if release is None else engine.log.table(query, release.number)
+            if release is None or not table or number not in (None, str(release.number)):
                 raise HttpError("not_found", "this query has published no table of names, or none of this number")
-            return last_release, table
+            return release, table
 
-        release, table = await self.worker.call(look)
+        release, table = await self.worker.call(read)
         return await asyncio.to_thread(count_names, release, table, names)
 
     def _published(self, release: Release) -> None:
-        """Hand a release to the listeners; called by the engine's thread."""
+        """Send a release to the listeners; called by the engine's thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.listeners.publish, "release", release_json(release, self.config))
 
 
 class _EventBroadcaster:
-    """Hands every event to every listener. A listener that does not keep up is dropped, and may come again."""
+    """Sends every event to every listener. One that is too far behind is dropped, and may reconnect."""
 
     def __init__(self) -> None:
         self._listeners: dict[Listener, str] = {}
         self._closed = False
 
     def publish(self, kind: str, shown: dict[str, Any]) -> None:
-        """Hand out an event, about one query if it names one, or about all; call it on the event loop."""
+        """Queue an event for every listener; call it on the event loop."""
         data = _event(kind, shown)
         query = shown.get("query")
         for listener in list(self._listeners):
-            if listener.qsize() >= _WAITING:
+            if listener.qsize() >= _MAX_QUEUED:
                 self._listeners.pop(listener, None)
                 listener.put_nowait(None)
             else:
@@ -137,8 +147,8 @@ class _EventBroadcaster:
         self._listeners.clear()
 
     def subscribe(self, name: str, max_listeners: int) -> Listener:
-        """Return the queue of a new listener, of whom the token ``name`` may have ``max_listeners``."""
-        if self._closed or len(self._listeners) >= _LISTENERS:
+        """Return the queue of a new listener; raise HttpError if the token ``name`` has ``max_listeners`` already."""
+        if self._closed or len(self._listeners) >= _MAX_LISTENERS:
             raise HttpError("unavailable", "there are too many listeners, or the server is stopping", retry_after=5)
         if sum(listener_name == name for listener_name in self._listeners.values()) >= max_listeners:
             raise HttpError("rate_limited", retry_after=5)
@@ -147,13 +157,13 @@ class _EventBroadcaster:
         return listener
 
     def unsubscribe(self, listener: Listener) -> None:
-        """Forget a listener."""
+        """Remove a listener, if it is still subscribed."""
         self._listeners.pop(listener, None)
 
     async def stream(
         self, listener: Listener, past: list[dict[str, Any]], query: str | None = None
     ) -> AsyncIterator[bytes]:
-        """Yield old events, then new ones about the query as they come."""
+        """Yield past releases, then new events about the query, as server-sent events."""
         try:
             yield b"retry: 2000\n\n" + b"".join(_event("release", release) for release in past)
             while True:
@@ -172,13 +182,13 @@ class _EventBroadcaster:
 
 
 def _event(kind: str, shown: dict[str, Any]) -> bytes:
-    """Return one server-sent event; a release has an id, its time."""
+    """Return one server-sent event; the id of a release is its time, from which a client can resume."""
     head = f"id: {shown['time']}\n" if kind == "release" else ""
     return f"{head}event: {kind}\ndata: {to_json(shown).decode()}\n\n".encode()
 
 
 def release_json(published: Release, config: Config) -> dict[str, Any]:
-    """Return one published answer; of a list of names, those that its statement shows."""
+    """Return a release as JSON values; of a list of names, those that its statement shows."""
     record = published.record
     extra: dict[str, Any] = {key: record[key] for key in EXTRA if key in record}
     if "items" in extra:
@@ -195,30 +205,30 @@ def release_json(published: Release, config: Config) -> dict[str, Any]:
 
 
 def releases_csv(published: Iterable[Release], config: Config) -> str:
-    """Return published answers as CSV; a list of names is followed by those that its statement shows."""
+    """Return releases as CSV; a list of names is followed by one line for each name that its statement shows."""
     return to_csv(row for release in published for row in (release, *listed_names(release, _view(release, config))))
 
 
 def _view(published: Release, config: Config) -> ResultView:
-    """Return what the statement of a release shows of it."""
+    """Return the view of the statement that a release belongs to."""
     views = {name: statement.view for statement in config.statements for name in statement.queries}
     return views.get(published.query, ResultView())
 
 
 def metrics(engine: Engine, *, failed: bool) -> bytes:
-    """Return the current figures in Prometheus' text format.
+    """Return the current metrics in Prometheus' text format.
 
-    The registry is our own: the client library's default collectors would tell of the process, and counts and
-    histograms of requests of the people behind them.
+    The registry is our own: the library's default collectors expose process statistics that depend on rows, and
+    counts and histograms of requests would reveal how many events there are.
     """
     prometheus = import_optional("prometheus_client", "the server", "server")
 
-    class _Figures:
+    class _Collector:
         def collect(self) -> Iterator[Any]:
             yield from _families(engine, failed)
 
     registry = prometheus.CollectorRegistry(auto_describe=False)
-    registry.register(_Figures())
+    registry.register(_Collector())
     return bytes(prometheus.generate_latest(registry))
 
 
@@ -256,7 +266,7 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
 
 
 def _answers(engine: Engine) -> Iterator[Any]:
-    """Yield the latest answer of every query and group as it was published, names included that a query shows."""
+    """Yield the latest release of every query and group, including the names that a query shows."""
     from prometheus_client.core import GaugeMetricFamily
 
     words = {

@@ -1,5 +1,6 @@
 """Every route of the interface, on a server that runs."""
 
+import asyncio
 import gzip
 import http.client
 import json
@@ -9,11 +10,13 @@ import threading
 from collections.abc import Iterator
 from csv import DictReader
 from datetime import datetime
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from panstream.server.errors import CODES
+from panstream.server.http.app import _Handlers
 from panstream.server.http.openapi import describe
 from tests.server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines, served, write_config
 
@@ -241,9 +244,19 @@ def test_every_code_is_described() -> None:
     assert {str(status) for status, _ in CODES.values()} - described == {"405"}  # no operation answers it
 
 
-def test_a_clock_that_jumped_shows_in_the_health() -> None:
-    from panstream.server.http.app import _health as health
-
-    asked = [(False, False, False), (False, False, True), (False, True, True), (True, True, True)]
-    told = [health(failed=f, stopping=s, waiting=w)["status"] for f, s, w in asked]
-    assert told == ["ok", "waiting", "stopping", "failed"]
+@pytest.mark.parametrize(
+    ("failed", "stopping", "jumped", "status", "code"),
+    [
+        (False, False, False, "ok", 200),
+        (False, False, True, "waiting", 200),
+        (False, True, True, "stopping", 503),
+        (True, True, True, "failed", 503),
+    ],
+)
+def test_a_clock_that_jumped_shows_in_the_health(
+    failed: bool, stopping: bool, jumped: bool, status: str, code: int
+) -> None:
+    worker = SimpleNamespace(failed=failed, engine=SimpleNamespace(jumped=jumped))
+    handlers = _Handlers(SimpleNamespace(worker=worker, stopping=stopping), None)  # type: ignore[arg-type]
+    response = asyncio.run(handlers.health(None))  # type: ignore[arg-type]
+    assert (json.loads(response.body)["status"], response.status_code) == (status, code)

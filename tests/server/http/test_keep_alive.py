@@ -85,7 +85,7 @@ class HeldPath(FastPath):
         if found is None:
             return None
         body = RequestBody(QuotaTracker(Limits()), "json", "identity", expected=int(found[0]["content-length"]))
-        body.make_room(3)
+        body.ensure_capacity(3)
         return Job(body), body, found[1]
 
     def abandon(self, job: Job) -> None:
@@ -252,7 +252,7 @@ def test_memory_for_a_body_is_set_aside_as_it_comes() -> None:
     body = RequestBody.from_headers({"content-type": "text/csv", "content-length": str(16 << 20)}, gate, "token")
     held = [gate._memory]
     while body.size < body.expected:
-        body.size += min(len(body.discard()), 100_000)
+        body.size += min(len(body.free_space()), 100_000)
         held.append(gate._memory)
         assert held[-1] <= 2 * body.size + (2 << 20)
     assert held[0] < 2 << 20

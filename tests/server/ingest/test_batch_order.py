@@ -156,9 +156,7 @@ def taken(directory: Path, posts: list[tuple[bytes, int]]) -> tuple[list[Any], l
         told: list[Any] = [None] * len(posts)
         for index, (data, sequence) in enumerate(posts):
             body = RequestBody(gate, "csv" if data == b"nonsense" else "json", "identity")
-            body.make_room(len(data))
-            body.data[: len(data)] = data
-            body.size = len(data)
+            body.append(data)
             job = Job(body, sender, sequence)
             job.on_done = lambda result, refusal, index=index: told.__setitem__(index, refusal or result)  # type: ignore[misc]
             worker.submit(job)

@@ -51,7 +51,7 @@ Post = tuple[bytes, str, str | None, int]  # body, format, producer, sequence
 def outcome(result: Any, refusal: BaseException | None) -> tuple[Any, ...]:
     if refusal is not None:
         assert isinstance(refusal, HttpError)
-        return refusal.code, refusal.row
+        return (refusal.code,)
     return (result.to_json(),)
 
 
@@ -63,8 +63,8 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
 
     async def work() -> tuple[list[Any], list[float]]:
         worker = EngineThread(lambda: Engine(config))
-        inner = worker._applier._joined
-        worker._applier._joined = lambda work: sizes.append(len(work)) or inner(work)  # type: ignore[method-assign,func-returns-value]
+        inner = worker._applier._apply_merged
+        worker._applier._apply_merged = lambda work: sizes.append(len(work)) or inner(work)  # type: ignore[method-assign,func-returns-value]
         gate = QuotaTracker(Limits())
         loop = asyncio.get_running_loop()
         waiting = []
@@ -78,9 +78,7 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
                 ids[producer] = Sender("token", worker.engine.producers.open("token", producer, 100).id)
         for data, kind, producer, sequence in posts:
             body = RequestBody(gate, kind, "identity")
-            body.make_room(len(data))
-            body.data[: len(data)] = data
-            body.size = len(data)
+            body.append(data)
             told: asyncio.Future[Any] = loop.create_future()
             sender = None if producer is None else ids[producer]
             job = Job(body, sender, sequence)

@@ -24,7 +24,7 @@ from panstream.engine.sources.formats.beacons import OTHERS, PHONES, TABLETS, de
 from panstream.errors import ConfigError
 from panstream.server.auth import Limits, QuotaTracker
 from panstream.server.ingest.jobs import Job
-from panstream.server.website.beacon_buffer import LONGEST, BeaconBuffer
+from panstream.server.website.beacon_buffer import MAX_BEACON, BeaconBuffer
 from tests.server.server_live import EXACT, Live, served, write_config
 
 ORIGIN = "https://shop.example"
@@ -185,7 +185,7 @@ def test_a_body_cannot_pose_as_several_beacons(live: Live) -> None:
 
 
 def test_a_large_body_is_refused(live: Live) -> None:
-    assert beacon(live, b" " * (LONGEST + 1)).status == 413
+    assert beacon(live, b" " * (MAX_BEACON + 1)).status == 413
 
 
 def request(body: bytes) -> bytes:

@@ -20,7 +20,7 @@ from panstream.audit.memory._traffic import DrillClient
 from panstream.audit.memory.drill import DrillReport, paused, server_under_test
 from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
 from panstream.errors import PanstreamError
-from panstream.server.website.beacon_buffer import LONGEST, PATH, PIXEL
+from panstream.server.website.beacon_buffer import MAX_BEACON, PATH, PIXEL
 from panstream.testing.memory import make_needles, scan
 
 _SITE = "drill.example"
@@ -152,7 +152,7 @@ def _ways() -> dict[str, _Send]:
         "other site": one_by_one(lambda visitor: visitor.request(origin="https://evil.example"), 403),
         "asks not to be counted": one_by_one(lambda visitor: visitor.request(more="Sec-GPC: 1"), 204),
         "robot": one_by_one(lambda visitor: visitor.request().replace(b"Mozilla", b"Googlebot"), 204),
-        "too large": one_by_one(lambda visitor: visitor.request(padding=LONGEST), 413),
+        "too large": one_by_one(lambda visitor: visitor.request(padding=MAX_BEACON), 413),
         "unusual head": one_by_one(lambda visitor: visitor.request(more="Connection: close"), 204),
     }
 

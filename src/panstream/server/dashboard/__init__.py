@@ -1,6 +1,6 @@
-"""The dashboard: a static page of this package, served with a policy that lets nothing else in.
+"""The dashboard: static files with a content security policy that allows nothing else.
 
-The files hold no data: what they show they ask the HTTP interface for, with the reader's own token.
+They contain no data: the page requests it from the HTTP interface, with the reader's own token.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TYPES = {
 
 
 def _assets() -> dict[str, tuple[str, bytes]]:
-    """Return every file of the page by the path it is served under, with its type. Nothing else is ever served."""
+    """Return type and content of every static file, by the path under which it is served."""
     static = Path(__file__).with_name("static")
     assets = {
         f"/dashboard/{file.relative_to(static).as_posix()}": (_TYPES[file.suffix], file.read_bytes())
@@ -51,12 +51,12 @@ def _assets() -> dict[str, tuple[str, bytes]]:
 
 
 def routes() -> list[Route]:
-    """Return one route for every file: a path that is not in the list does not exist."""
+    """Return one route per file, so that a request cannot name any other path."""
     return [asset(path, kind, body, HEADERS) for path, (kind, body) in _assets().items()]
 
 
 def asset(path: str, kind: str, body: bytes, headers: Mapping[str, str]) -> Route:
-    """Return the route of a file that is kept in memory, and asked for again only if it changed."""
+    """Return the route of a file in memory, with an ETag by which browsers revalidate it."""
     response_headers = {**headers, "Content-Type": kind, "ETag": f'"{sha256(body).hexdigest()[:16]}"'}
 
     async def get(request: Request) -> Response:

@@ -1,6 +1,6 @@
-"""The application: routes, what is done before and after every one of them, and what each answers.
+"""The ASGI application: routes, authentication, and handlers.
 
-Everything in an answer is public: it is what the engine publishes, in JSON.
+Everything in a response is public, as the engine publishes it, except the outcome of a batch, which its sender gets.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
-_NAMES = 100  # that one request may ask for
-_LONGEST = 1_000  # bytes of the one small JSON body
+_MAX_NAMES = 100  # in one request for counts
+_MAX_ANNOUNCEMENT = 1_000  # bytes
 _STATUS_CODES = {404: "not_found", 405: "method_not_allowed"}
 _ERROR_CODES = {BudgetExhausted: "budget_exhausted", InvalidParameter: "bad_request", NotSupported: "conflict"}
 
 
-def application(service: Service, access: Authenticator, gate: QuotaTracker, pages: Sequence[BaseRoute]) -> Any:
-    """Return the ASGI application; ``pages`` are served besides the interface."""
+def application(service: Service, access: Authenticator, quotas: QuotaTracker, pages: Sequence[BaseRoute]) -> Any:
+    """Return the ASGI application; ``pages`` are further routes, without authentication."""
 
     def route(path: str, **handlers: tuple[str | None, Handler]) -> Route:
         async def endpoint(request: Request) -> Response:
             scope, handler = handlers["GET" if request.method == "HEAD" else request.method]
             grant = access.check(request.headers, scope)
             request.state.token = grant.name
-            with gate.request(grant.name):
+            with quotas.request(grant.name):
                 return await handler(request)
 
         return Route(path, endpoint, methods=list(handlers))
 
-    calls = _Handlers(service, gate)
+    calls = _Handlers(service, quotas)
     routes: list[BaseRoute] = [
         route("/v1/streams/{name}/events", POST=("ingest", calls.events)),
         route("/v1/producers", GET=("ingest", calls.producers)),
@@ -91,9 +91,9 @@ def application(service: Service, access: Authenticator, gate: QuotaTracker, pag
     app.router.redirect_slashes = False
 
     async def outermost(scope: Scope, receive: Receive, send: Send) -> None:
-        """Let no error out: its traceback would be logged, and errors can quote what they stumbled over.
+        """Catch all errors: tracebacks would be logged, and can quote rows.
 
-        Afterwards the head of the request is forgotten, which the connection would keep until its next request.
+        Then clear the request's head, which the connection would hold until its next request.
         """
         try:
             await app(scope, receive, send)
@@ -107,12 +107,12 @@ def application(service: Service, access: Authenticator, gate: QuotaTracker, pag
 
 
 class _Handlers:
-    """One method a call of the interface."""
+    """One method per operation of the interface."""
 
-    def __init__(self, service: Service, gate: QuotaTracker) -> None:
+    def __init__(self, service: Service, quotas: QuotaTracker) -> None:
         self._service = service
         self._worker = service.worker
-        self._gate = gate
+        self._quotas = quotas
         self._description = describe()
 
     async def events(self, request: Request) -> Response:
@@ -120,7 +120,7 @@ class _Handlers:
             raise HttpError("not_found", "there is no stream of this name")
         self._service.check_running()
         sender, sequence = sender_from_headers(request.headers, request.state.token)
-        body = await receive(request, self._gate, request.state.token)
+        body = await receive(request, self._quotas, request.state.token)
         outcome = await self._worker.take(Job(body, sender, sequence))
         return _json(outcome.to_json())
 
@@ -140,7 +140,7 @@ class _Handlers:
     async def open_producer(self, request: Request) -> Response:
         token = request.state.token
         name = request.path_params["name"]
-        max_producers = self._gate.limits.producers
+        max_producers = self._quotas.limits.producers
         self._service.check_running()
 
         def opened(engine: Any) -> dict[str, Any]:
@@ -161,10 +161,10 @@ class _Handlers:
         return _json(await self._worker.call(closed, durable=True))
 
     def _producer(self, engine: Engine, token: str, name: str) -> dict[str, Any]:
-        """Return how far a producer came, and how many batches it may have in flight."""
+        """Return a producer's last sequence number, and how many batches it may have in flight."""
         producer = engine.producers.find(token, name)
         last = max(0, engine.last_sequence(producer.position_key))
-        return {"name": producer.name, "id": producer.id, "last": last, "in_flight": self._gate.limits.window}
+        return {"name": producer.name, "id": producer.id, "last": last, "in_flight": self._quotas.limits.window}
 
     async def queries(self, request: Request) -> Response:
         return _json(await self._worker.call(_queries))
@@ -181,7 +181,7 @@ class _Handlers:
             return [engine.log.find(release) or release for release in drawn]
 
         drawn, names = await self._worker.call(draw)
-        if names:  # they are read beside the steps: rows are taken in meanwhile
+        if names:  # items are decoded in other threads: batches are applied meanwhile
             await asyncio.gather(*map(asyncio.wrap_future, names))
             drawn = await self._worker.call(published)
         return _json({"releases": [release_json(release, self._service.config) for release in drawn]})
@@ -189,8 +189,8 @@ class _Handlers:
     async def counts(self, request: Request) -> Response:
         names = request.query_params.getlist("name")
         number = request.query_params.get("number")
-        if not 1 <= len(names) <= _NAMES:
-            raise HttpError("bad_request", f"name must be given, {_NAMES} times at most")
+        if not 1 <= len(names) <= _MAX_NAMES:
+            raise HttpError("bad_request", f"name must be given, {_MAX_NAMES} times at most")
         if number is not None and not (number.isascii() and number.isdecimal() and len(number) <= 9):
             raise HttpError("bad_request", "number must be the number of a release")
         return _json({"counts": await self._service.counts(request.path_params["name"], names, number)})
@@ -209,7 +209,7 @@ class _Handlers:
         if streamed and since is None and _TIME.fullmatch(seen):
             since = seen
         listener = (
-            self._service.listeners.subscribe(request.state.token, self._gate.limits.max_concurrent)
+            self._service.listeners.subscribe(request.state.token, self._quotas.limits.max_concurrent)
             if streamed
             else None
         )
@@ -237,7 +237,7 @@ class _Handlers:
         return _json(await self._worker.call(_intrusions))
 
     async def announce(self, request: Request) -> Response:
-        copy = await _announcement(request, self._gate.limits.body_time)
+        copy = await _announcement(request, self._quotas.limits.body_time)
         if copy is None:
             return await self.intrusions(request)
         outcome, ledger = await self._worker.call(partial(self._announce, copy=copy))
@@ -250,9 +250,14 @@ class _Handlers:
         return _intrusions(engine, states), _ledger(engine)
 
     async def health(self, request: Request) -> Response:
-        worker = self._worker
-        status = _health(failed=worker.failed, stopping=self._service.stopping, waiting=worker.engine.jumped)
-        return _json(status, 200 if status["status"] in ("ok", "waiting") else 503)
+        if self._worker.failed:
+            status = "failed"
+        elif self._service.stopping:
+            status = "stopping"
+        else:  # after a jump of the clock, answers wait until the operator has set it right
+            status = "waiting" if self._worker.engine.jumped else "ok"
+        content = {"status": status, "version": __version__, "memory": secret_memory.report().kind}
+        return _json(content, 503 if status in ("failed", "stopping") else 200)
 
     async def metrics(self, request: Request) -> Response:
         text = await self._worker.call(lambda engine: metrics(engine, failed=self._worker.failed))
@@ -270,10 +275,10 @@ def _page_size(request: Request) -> int:
 
 
 async def _announcement(request: Request, seconds: float) -> CopyTime | None:
-    """Return when the state was copied, if the announcement of an intrusion is confirmed, else None."""
+    """Parse the announcement of an intrusion; return the time of the copy, None if it is not confirmed."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HttpError("unsupported_media_type", "Content-Type must be application/json")
-    data = await receive_small(request, _LONGEST, seconds, "this body")
+    data = await receive_small(request, _MAX_ANNOUNCEMENT, seconds, "this body")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -293,7 +298,7 @@ async def _announcement(request: Request, seconds: float) -> CopyTime | None:
 
 
 def _queries(engine: Engine) -> dict[str, Any]:
-    """Return the stream and its questions."""
+    """Return the stream and its queries as JSON values."""
     config = engine.config
     stream = engine.config.stream
     return {
@@ -335,7 +340,7 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
 
 
 def _ledger(engine: Engine) -> dict[str, Any]:
-    """Return what was spent."""
+    """Return the ledger as JSON values: totals, charges, and announced intrusions."""
     book = engine.ledger
     return {
         "totals": [total.to_json() for total in book.totals()],
@@ -348,7 +353,7 @@ def _ledger(engine: Engine) -> dict[str, Any]:
 
 
 def _intrusions(engine: Engine, states: Sequence[RefreshOutcome] | None = None) -> dict[str, Any]:
-    """Return the intrusions announced, what this request did to each state, and the price of another announcement."""
+    """Return the announced intrusions, the effect of this request on each state, and the price of another one."""
     prices = [(plan.config.name, *engine.exposure.outlook(plan)) for plan in engine.plans]
     return {
         "done": states is not None,
@@ -361,18 +366,12 @@ def _intrusions(engine: Engine, states: Sequence[RefreshOutcome] | None = None) 
     }
 
 
-def _health(*, failed: bool, stopping: bool, waiting: bool = False) -> dict[str, Any]:
-    """Return whether events are taken, and whether answers wait for the operator to set the clock right."""
-    status = "failed" if failed else "stopping" if stopping else "waiting" if waiting else "ok"
-    return {"status": status, "version": __version__, "memory": secret_memory.report().kind}
-
-
 def _json(content: object, status: int = 200) -> Response:
     return Response(to_json(content), status, {"cache-control": "no-store"}, "application/json")
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """Answer with a refusal, whatever went wrong."""
+    """Return the error response for any exception."""
     refusal = _refusal(error)
     headers = {"cache-control": "no-store", **refusal.headers}
     response = Response(refusal.body, refusal.status, headers, "application/json")

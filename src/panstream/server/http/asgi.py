@@ -1,4 +1,4 @@
-"""Between a connection and the application that answers on it: one exchange of a request and a response, as in ASGI."""
+"""ASGI for one request: passes the body to the application as it comes, and frames the response with h11."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ClientAddress: TypeAlias = tuple[str, int]
 
 
 class AsgiExchange:
-    """One request that the application answers: it receives the body as it comes, and sends the response.
+    """One request that the application answers.
 
     Args:
-        connection: that has read the request's head; it frames the response.
-        request: the request.
-        transport: where the response goes.
-        writable: set while the transport takes more.
-        on_response: called when all of the response is written.
+        connection: The h11 connection that has parsed the request's head; it frames the response.
+        request: The request.
+        transport: Where the response is written.
+        writable: Set while the transport's buffer is not full.
+        on_response: Called when the response is complete.
     """
 
     def __init__(
@@ -50,22 +50,21 @@ class AsgiExchange:
         self._body_ended = False
         self._changed = asyncio.Event()
         self._disconnected = False
-        self.body = bytearray()  # received, and not yet asked for by the application
+        self.body = bytearray()  # received, and not yet read by the application
         self.keep_alive = True
         self.response_started = False
         self.response_complete = False
 
     async def run(self, app: Application, scope: MutableMapping[str, Any]) -> None:
-        """Have the application answer; if it does not, close the connection, with an error if that can be sent."""
+        """Run the application; if it sends no complete response, close the connection, after an error if possible."""
         code = "internal"
         try:
             await app(scope, self._receive, self._send)
         except asyncio.CancelledError:
-            code = "unavailable"  # it was not done when the server had to stop
+            code = "unavailable"  # the server stops before the application was done
             raise
         finally:
-            # It refers to the connection, and that to this
-            on_response = self._on_response
+            on_response = self._on_response  # breaks a reference cycle with the connection
             self._on_response = None
             if on_response is not None and not (self.response_complete or self._disconnected):
                 if not self.response_started:
@@ -74,17 +73,17 @@ class AsgiExchange:
                 on_response()
 
     def receive_body(self, data: bytes) -> None:
-        """Add to the body."""
+        """Append received bytes to the body."""
         self.body += data
         self._changed.set()
 
     def end_body(self) -> None:
-        """Note that the body is complete."""
+        """Mark the body as complete."""
         self._body_ended = True
         self._changed.set()
 
     def disconnect(self) -> None:
-        """Tell the application that nobody is there any more, and overwrite what it has not asked for."""
+        """Report the end of the connection to the application, and wipe what it has not read of the body."""
         wipe_bytearray(self.body)
         self._disconnected = True
         self._changed.set()
@@ -119,7 +118,7 @@ class AsgiExchange:
         reason = b""
         with contextlib.suppress(ValueError):
             reason = HTTPStatus(status).phrase.encode()
-        # Not kept for the next response: it would tell when the last request came.
+        # Computed for every response: a cached date would reveal in memory when the last request came.
         dated = [(b"date", formatdate(usegmt=True).encode()), *headers]
         self._write(h11.Response(status_code=status, headers=dated, reason=reason))
 
@@ -143,7 +142,7 @@ class AsgiExchange:
 def scope_of(
     request: h11.Request, transport: asyncio.Transport, client: ClientAddress | None
 ) -> MutableMapping[str, Any]:
-    """Return what the application is told of a request."""
+    """Return the ASGI scope of a request."""
     raw_path, _, query = request.target.partition(b"?")
     address = transport.get_extra_info("sockname")
     return {

@@ -1,4 +1,4 @@
-"""File descriptors of connections: how many there may be, and which have something to read."""
+"""File descriptors of connections: how many there may be, and which have bytes to read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-_SPARE_FILES = 16  # descriptors left for what the server opens later
+_SPARE_FILES = 16  # descriptors for files that the server opens later
 
 
 def readable(connections: Iterable[socket.socket]) -> list[socket.socket]:
-    """Return those that have sent something, in this order; nothing of it is read. None where that cannot be told."""
+    """Return the connections that have bytes to read, in this order, without reading; none where poll is missing."""
     if not hasattr(select, "poll"):  # on Windows
         return []
     poll = select.poll()
@@ -23,7 +23,7 @@ def readable(connections: Iterable[socket.socket]) -> list[socket.socket]:
 
 
 def files_for_connections() -> int | None:
-    """Return how many file descriptors are left for connections; None if the system sets no limit."""
+    """Return the number of file descriptors that connections may use; None if the system sets no limit."""
     try:
         import resource
 

@@ -1,4 +1,4 @@
-"""The JSON shapes of the HTTP interface, as JSON Schema."""
+"""JSON Schemas of the HTTP interface."""
 
 from __future__ import annotations
 
@@ -172,9 +172,7 @@ SCHEMAS: dict[str, Any] = {
                 {
                     "code": {**_TEXT, "description": "One of the documented codes."},
                     "message": {**_TEXT, "description": "What to do; never holds a value of a row."},
-                    "row": {**_WHOLE, "description": "The first row that could not be used, counted from 1."},
-                },
-                optional=("row",),
+                }
             )
         }
     ),

@@ -1,4 +1,4 @@
-"""The HTTP interface as data: an OpenAPI 3.1 description, served as ``/openapi.json``."""
+"""The OpenAPI 3.1 description of the HTTP interface, served as ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from panstream.server.ingest.jobs import MAX_SEQUENCE
 
 
 def describe() -> dict[str, Any]:
-    """Return the description of the interface."""
+    """Return the OpenAPI document as JSON values."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -54,7 +54,7 @@ def _operation(
     text: str = "OK",
     **rest: Any,
 ) -> dict[str, Any]:
-    """Return an operation: what it answers, with the refusals that every one has, and its own."""
+    """Return an operation with its own error responses and those that every operation has."""
     content = _json(schema) if isinstance(schema, str) else schema
     responses: dict[str, Any] = {"200": {"description": text, "content": content}}
     common = ("bad_request", "request_timeout", "too_large", "misdirected", "rate_limited", "header_too_large")

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on a connection: a fast path for events, the application for everything else, and time limits.
+"""HTTP/1.1 on a connection: a fast path for events, the ASGI application for everything else, and time limits.
 
-It stands on what asyncio and h11 document, and nothing else. h11 is pure Python: a parser in C keeps buffers that
-nobody overwrites.
+Only documented interfaces of asyncio and h11 are used. h11 is pure Python: a parser in C has buffers that cannot be
+wiped.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _SCRATCH = 1 << 16
 
 
 class ServerState:
-    """What all connections of a server share. It counts nothing: how many requests there were is nobody's business.
+    """What all connections of a server share. It counts no requests: the number of them is not public.
 
     Args:
-        app: answers what does not take the fast path.
-        limits: sizes and times.
-        fast_path: takes events.
-        beacons: takes the beacons of a website, if there is one.
+        app: Answers what does not take the fast path.
+        limits: Sizes and times.
+        fast_path: Receives batches of events.
+        beacons: Receives the beacons of a website, if there is one.
     """
 
     def __init__(
@@ -45,29 +45,29 @@ class ServerState:
         self.limits = limits
         self.fast_path = fast_path
         self.beacons = beacons
-        self.sweeper = GcScheduler()
+        self.gc_scheduler = GcScheduler()
         self.connections: set[EventProtocol] = set()
         self.tasks: set[asyncio.Task[None]] = set()  # of the application
-        self.scratch = bytearray(_SCRATCH)  # what arrives here is dealt with at once, or copied
+        self.scratch = bytearray(_SCRATCH)  # receive buffer; its bytes are processed or copied, and wiped, at once
         self.view = memoryview(self.scratch)
         self.cells = np.frombuffer(self.scratch, np.uint8)
 
 
 class EventProtocol(asyncio.BufferedProtocol):
-    """One connection. The loop writes what arrives where ``get_buffer`` says."""
+    """The protocol of one connection."""
 
     transport: asyncio.Transport
     _client: ClientAddress | None = None
     _timer: asyncio.TimerHandle | None = None  # for a head, or a body that the application does not wait for
     _idle_timer: asyncio.TimerHandle | None = None
-    _discard_limit: int | None = None  # bytes of a refused body that are still read, and dropped
+    _discard_limit: int | None = None  # bytes of a refused body that are still read and discarded
     _exchange: AsgiExchange | None = None  # the request that the application answers
-    _job: Job | None = None  # the request that is under way on the fast path
+    _job: Job | None = None  # the current request on the fast path
     _body: RequestBody | None = None  # its body, while that is received
     _body_started = 0.0
-    _pipelined = b""  # what came behind it
-    _last = False  # whether the connection ends with it
-    _answered = 0.0
+    _pipelined = b""  # bytes behind it
+    _last = False  # whether the connection is closed after it
+    _answered = 0.0  # time of the last response
 
     def __init__(
         self, state: ServerState, loop: asyncio.AbstractEventLoop, client_connection: ClientConnection
@@ -82,17 +82,17 @@ class EventProtocol(asyncio.BufferedProtocol):
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a request."""
+        """Start the timeout for the first request."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._state.connections.add(self)
         address = transport.get_extra_info("peername")
         if self._state.beacons is not None and address:
-            self._client = address[0], address[1]  # only beacons need it, and it goes with the connection
+            self._client = address[0], address[1]  # only beacons need it; it is dropped with the connection
         self._start_timer(self._limits.head_time, self._on_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave nothing behind."""
+        """Wipe what was received, stop timers, and free the connection."""
         self._state.connections.discard(self)
         self._stop_timer()
         if self._idle_timer is not None:
@@ -107,22 +107,22 @@ class EventProtocol(asyncio.BufferedProtocol):
             exchange.disconnect()
         self._close()
         if self._job is None and (exchange is None or exchange.response_complete):
-            # Nothing comes back to this connection. Without references in a circle it is freed now, not by the
-            # collector, which would stop everything while it looks at thousands of others.
+            # Breaks the reference cycle with the transport, so that the connection is freed now and not by the
+            # garbage collector, which would stop the server while it examines thousands of others.
             del self.transport
         else:
-            self._state.sweeper.soon(self._loop)
+            self._state.gc_scheduler.collect_soon(self._loop)
 
     def pause_writing(self) -> None:
-        """Have the application wait: the other side is slow to read."""
+        """Suspend the application: the transport's write buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let the application go on."""
+        """Resume the application."""
         self._writable.set()
 
     def shutdown(self) -> None:
-        """End the connection, after the answer that is under way."""
+        """Close the connection, after the current response if there is one."""
         if self._job is not None:
             self._last = True
         elif self._exchange is not None and not self._exchange.response_complete:
@@ -131,7 +131,7 @@ class EventProtocol(asyncio.BufferedProtocol):
             self._close()
 
     def _close(self) -> None:
-        """Close; what was not read is overwritten now, since in TLS the other side may put off the end."""
+        """Close the transport, and wipe unparsed bytes now: in TLS the client may delay ``connection_lost``."""
         self.transport.close()
         self._exchange = None
         self._pipelined = b""
@@ -140,21 +140,21 @@ class EventProtocol(asyncio.BufferedProtocol):
     # The fast path.
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go: straight into a body that is under way."""
+        """Return the memory for the next bytes: that of the current body, so that they are not copied."""
         if self._body is None:
             return self._state.view
         try:
-            return self._body.discard()
+            return self._body.free_space()
         except HttpError as refusal:
-            self._give_up_body(refusal)
+            self._refuse_body(refusal)
         return self._state.view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what arrived."""
+        """Process received bytes, and wipe the shared receive buffer."""
         job = self._job
         view = self._state.view
         if self._body is not None and job is not None:
-            if job.received(nbytes):
+            if job.add_received(nbytes):
                 self._submit(job)
             return
         try:
@@ -162,29 +162,33 @@ class EventProtocol(asyncio.BufferedProtocol):
                 self._pipelined += view[:nbytes]
                 self.transport.pause_reading()
             else:
-                left = nbytes - self._take_beacons(nbytes)
-                if left and not self._begin_fast_path(left):
-                    self._receive(view[:left])
+                remaining = nbytes - self._take_beacons(nbytes)
+                if remaining and not self._begin_fast_path(remaining):
+                    self._receive(view[:remaining])
         finally:
             wipe(self._state.cells[:nbytes])
             clear_registers()
 
     @property
     def _between_requests(self) -> bool:
-        """Whether a request may begin with the next byte."""
+        """Whether the next byte may start a request."""
         return self._parser.between_requests and self._discard_limit is None and not self.transport.is_closing()
 
     def _take_beacons(self, count: int) -> int:
-        """Take the beacons that stand whole in what arrived; return how many bytes they were, and move up the rest."""
+        """Process complete beacons at the start of the receive buffer, and move the rest up.
+
+        Returns:
+            The number of bytes that were processed.
+        """
         state = self._state
         beacons = self._state.beacons
         taken = 0
         if beacons is None or self._client is None or not self._between_requests:
             return 0
         answers = []
-        while taken < count and (found := beacons.read(state.scratch, taken, count, self._client[0])) is not None:
-            answers.append(found[0])
-            taken = found[1]
+        while taken < count and (beacon := beacons.read(state.scratch, taken, count, self._client[0])) is not None:
+            answer, taken = beacon
+            answers.append(answer)
         if taken:
             self._stop_timer()
             self._client_connection.request_started()
@@ -195,17 +199,17 @@ class EventProtocol(asyncio.BufferedProtocol):
         return taken
 
     def _begin_fast_path(self, count: int) -> bool:
-        """Begin a request on the fast path, if it may go there."""
+        """Start a request on the fast path; False if it has to take the general one."""
         view = self._state.view
         if not self._between_requests:
             return False
-        found = self._fast_path.admit(self._state.scratch, min(count, self._limits.head))
-        if found is None:
+        admitted = self._fast_path.admit(self._state.scratch, min(count, self._limits.head))
+        if admitted is None:
             return False
-        job, body, begin = found
+        job, body, begin = admitted
         stop = min(count, begin + body.expected)
         body.data[: stop - begin] = view[begin:stop]
-        complete = job.received(stop - begin)
+        complete = job.add_received(stop - begin)
         self._job = job
         self._client_connection.request_started(body.token)
         if stop < count:
@@ -220,13 +224,13 @@ class EventProtocol(asyncio.BufferedProtocol):
         return True
 
     def _submit(self, job: Job) -> None:
-        """Hand over a complete body: from here on its memory belongs to another thread."""
+        """Submit a complete body: from here on its memory belongs to another thread."""
         self._body = None
         self._stop_timer()
         self._fast_path.submit(job, self._on_job_done)
 
     def _on_job_done(self, answer: bytes, good: bool) -> None:
-        """Write the answer, and go on with what came meanwhile."""
+        """Write the response, and process what was received meanwhile."""
         self._job = None
         self._client_connection.request_finished()
         if self.transport.is_closing():
@@ -237,7 +241,7 @@ class EventProtocol(asyncio.BufferedProtocol):
             return
         self._note_answer()
         if not good:
-            self._state.sweeper.soon(self._loop)
+            self._state.gc_scheduler.collect_soon(self._loop)
         if self._pipelined:
             pipelined = self._pipelined
             self._pipelined = b""
@@ -246,17 +250,17 @@ class EventProtocol(asyncio.BufferedProtocol):
             self.buffer_updated(len(pipelined))
 
     def _check_body_rate(self) -> None:
-        """Wait for more of a body that comes fast enough; give up one that does not."""
+        """Refuse a body that is received too slowly; otherwise check again at its new deadline."""
         if self._body is None:
             return
-        left = self._body_started + self._limits.body_timeout(self._body.size) - self._loop.time()
-        if left > 0:
-            self._start_timer(left, self._check_body_rate)
+        remaining = self._body_started + self._limits.body_timeout(self._body.size) - self._loop.time()
+        if remaining > 0:
+            self._start_timer(remaining, self._check_body_rate)
         else:
-            self._give_up_body(HttpError("request_timeout"))
+            self._refuse_body(HttpError("request_timeout"))
 
-    def _give_up_body(self, refusal: HttpError) -> None:
-        """Refuse a body before all of it came; the rest is read and dropped, so that the sender sees why."""
+    def _refuse_body(self, refusal: HttpError) -> None:
+        """Refuse an incomplete body; the rest is read and discarded, so that the sender reads the response."""
         assert self._body is not None
         self._discard_limit = self._body.expected - self._body.size
         self._last = True
@@ -272,10 +276,10 @@ class EventProtocol(asyncio.BufferedProtocol):
         assert job is not None
         self._fast_path.abandon(job)
 
-    # What the application answers.
+    # The general path: h11 and the application.
 
     def _receive(self, data: memoryview) -> None:
-        """Have the parser read what arrived."""
+        """Pass received bytes to the parser, or discard those of a refused body."""
         if self.transport.is_closing():
             return
         if self._discard_limit is not None:
@@ -334,7 +338,7 @@ class EventProtocol(asyncio.BufferedProtocol):
         self._parser.next_request()
 
     def _on_response(self) -> None:
-        """Go on with the next request."""
+        """Continue with the next request, after the application's response."""
         assert self._exchange is not None
         wipe_bytearray(self._exchange.body)
         self._client_connection.request_finished()
@@ -347,7 +351,7 @@ class EventProtocol(asyncio.BufferedProtocol):
             self._end_exchange()
             self._handle_events()
         else:
-            # Refused before all of it came. To close now could make the sender miss the answer.
+            # The body is incomplete. Closing now would reset the connection, and the sender could miss the response.
             self._discard_limit = self._limits.body
             self._start_timer(self._limits.body_time, self.transport.abort)
 
@@ -355,16 +359,17 @@ class EventProtocol(asyncio.BufferedProtocol):
         self._refuse(HttpError("request_timeout"))
 
     def _refuse(self, refusal: HttpError) -> None:
-        """Send an error that is not the application's, and close."""
+        """Send an error response, unless the application has started one, and close."""
         exchange = self._exchange
         if not (self.transport.is_closing() or (exchange is not None and exchange.response_started)):
             self.transport.write(refusal.to_http_response(last=True))
         if exchange is not None:
             exchange.disconnect()
         self._close()
-        self._state.sweeper.soon(self._loop)  # the parser's errors hold what it stumbled over, and each other
+        # The parser's exceptions are in a reference cycle, and hold the bytes that they complain about.
+        self._state.gc_scheduler.collect_soon(self._loop)
 
-    # Time.
+    # Timers.
 
     def _note_answer(self) -> None:
         self._answered = self._loop.time()
@@ -372,13 +377,13 @@ class EventProtocol(asyncio.BufferedProtocol):
             self._idle_timer = self._loop.call_later(KEEP_ALIVE, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
-        """Close a connection on which nothing happens; one timer for many requests, so it may come too early."""
+        """Close an idle connection; since one timer serves many requests, it may fire early, and is then set again."""
         self._idle_timer = None
         if self._job is not None or self._exchange is not None or self._timer is not None:
-            return  # whoever answers sets the timer again
-        left = self._answered + KEEP_ALIVE - self._loop.time()
-        if left > 0:
-            self._idle_timer = self._loop.call_later(left, self._close_if_idle)
+            return  # the response sets the timer again
+        remaining = self._answered + KEEP_ALIVE - self._loop.time()
+        if remaining > 0:
+            self._idle_timer = self._loop.call_later(remaining, self._close_if_idle)
         else:
             self._close()
 

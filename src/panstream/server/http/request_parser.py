@@ -1,9 +1,9 @@
-"""Requests as they come over a connection, in any pieces: h11 reads them, once their heads are found to be unambiguous.
+"""An incremental parser of HTTP/1 requests: h11, after a check that the head is unambiguous.
 
-Only what h11 documents is used. Bytes wait in a buffer of our own, which can be overwritten: h11 is given a head when
-all of it is here, and the body as it comes, of which it keeps nothing but an unfinished line between chunks. Every
-request has an ``h11.Connection`` of its own, so a connection that is idle has none, and what was sent behind a request
-is checked like the first.
+Only h11's documented interface is used. Received bytes are in a buffer of our own, which can be wiped: h11 is given a
+head when it is complete, and the body as it comes, of which it holds nothing but an unfinished line between chunks.
+Every request has an ``h11.Connection`` of its own, so an idle connection has none, and a pipelined request is checked
+like the first.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _UNREPEATABLE = frozenset((b"host", b"origin", b"authorization", b"panstream-pro
 
 
 class RequestParser:
-    """Reads one request after the other; refuses heads that are too long or that another parser might read otherwise.
+    """Parses one request after the other; refuses heads that are too long or that proxies might parse differently.
 
     Args:
-        max_head: bytes that a head may have.
+        max_head: Maximum size of a head in bytes.
     """
 
     def __init__(self, max_head: int) -> None:
         self._max_head = max_head
         self._unread = bytearray()
-        self.connection: h11.Connection | None = None  # of the request under way; it frames the response too
+        self.connection: h11.Connection | None = None  # of the current request; it frames the response too
         self.body_complete = False  # of that request
         self.head_too_long = False
 
@@ -46,14 +46,14 @@ class RequestParser:
         return self.connection is None and bool(self._unread)
 
     def receive(self, data: bytes | memoryview) -> None:
-        """Take bytes, to be read by ``next_event``."""
+        """Append received bytes, which ``next_event`` parses."""
         self._unread += data
 
     def next_event(self) -> ParserEvent:
         """Return the next part of a request, as ``h11.Connection.next_event`` does.
 
         Returns:
-            ``h11.PAUSED`` if the request is complete and there are bytes behind it, which wait for ``next_request``.
+            ``h11.PAUSED`` if the request is complete and bytes of the next one were received.
 
         Raises:
             h11.RemoteProtocolError: if this is not HTTP/1, or not unambiguously so.
@@ -72,12 +72,12 @@ class RequestParser:
         return event
 
     def next_request(self) -> None:
-        """Go on to the next request, after one that is complete and answered."""
+        """Prepare for the next request, after one that is complete and answered."""
         self.connection = None
         self.body_complete = False
 
     def wipe(self) -> None:
-        """Overwrite what was received and not read, and let go of the request."""
+        """Wipe the bytes that were received and not parsed, and drop the current request."""
         wipe_bytearray(self._unread)
         self.next_request()
 
@@ -89,7 +89,7 @@ class RequestParser:
             raise h11.RemoteProtocolError("the head is too long")
         if is_ambiguous(self._unread, len(self._unread) if end < 0 else end):
             raise h11.RemoteProtocolError("the head could be read in more than one way")
-        if self._unread and self._unread[0] <= 0x20:  # what does not speak HTTP need not be waited for
+        if self._unread and self._unread[0] <= 0x20:  # not HTTP: do not wait for the head's end
             raise h11.RemoteProtocolError("the head begins with no method")
         if end < 0:
             return h11.NEED_DATA
@@ -103,7 +103,7 @@ class RequestParser:
         return event
 
     def _take(self, size: int) -> bytes:
-        """Return the first bytes. The rest is copied: to delete them could leave them in memory, before its start."""
+        """Return the first ``size`` bytes. The rest is copied: ``del`` would leave them in the bytearray's memory."""
         unread = self._unread
         self._unread = self._unread[size:]
         taken = bytes(unread[:size])

@@ -1,6 +1,6 @@
-"""Bodies into the engine: as few steps as they allow, and a body that fails is refused alone.
+"""Applies bodies to the engine, merged into as few micro-batches as possible; a body that fails is refused by itself.
 
-Bodies that wait together are joined to one micro-batch: what a step costs is then paid once for all of them.
+The cost of an engine step is nearly independent of its rows, so merged bodies share it.
 """
 
 from __future__ import annotations
@@ -18,82 +18,87 @@ from panstream.errors import PanstreamError, ProducerFenced
 from panstream.server.errors import HttpError
 from panstream.server.ingest.jobs import BatchOutcome, Job, fail_jobs
 
-_ROWS = 1 << 18  # of a joined batch, at most
-_BYTES = 1 << 26  # of it, at most: far from 2 GiB, which the offsets of words cannot exceed
-_ROUNDS = 4  # bodies of one step that may break the engine before the step is given up
+_MAX_ROWS = 1 << 18  # of a merged batch
+_MAX_BYTES = 1 << 26  # of a merged batch: far below 2 GiB, the limit of 32-bit string offsets
+_MAX_REOPENS = 4  # bodies of one step that may break the engine before the whole step is refused
 
 Work = list[tuple[Job, RowBatch]]
 
 
 class BatchApplier:
-    """Applies bodies to an engine. ``engine`` is opened again by ``reopen``, which returns None if it cannot be."""
+    """Applies bodies to an engine.
+
+    Args:
+        engine: The engine.
+        reopen: Reopens it from its last commit; returns None if it cannot be.
+    """
 
     def __init__(self, engine: Engine, reopen: Callable[[], Engine | None]) -> None:
         self.engine = engine
         self._reopen = reopen
         self._select = Selector(engine.config)
-        self.failed = False  # whether there is no engine to apply to
+        self.failed = False  # whether there is no usable engine
 
     def close(self) -> None:
-        """Give up what the selection holds."""
+        """Wipe and close the row selector."""
         self._select.__exit__(None, None, None)
 
     def apply(self, jobs: Sequence[Job], previous_jobs: Sequence[Job]) -> None:
-        """Apply some bodies, in order; ``previous_jobs`` are those applied since the last commit.
+        """Apply bodies in order; ``previous_jobs`` are those applied since the last commit.
 
-        A body of a producer whose batch before it was not applied is left as it is, without a result or a refusal.
-        Whatever is wrong with one of them, the others are applied: if the engine broke half-way through it, all are
-        applied again, one by one, to the engine as it was last stored, which is why bodies are kept until then.
+        A body whose predecessor was not applied gets neither a result nor a refusal. An error in one body does not
+        affect the others: if it broke the engine half-way, all are applied again, one by one, to the engine as of its
+        last commit, which is why bodies are held until the next one.
         """
         work = _work(jobs)
         while work and not self.failed:
             alike = _mergeable_prefix([batch for _, batch in work])
             part = work[:alike]
             work = work[alike:]
-            if len(part) == 1 or not self.engine.can_join_batches or not self._joined(part):
+            if len(part) == 1 or not self.engine.can_join_batches or not self._apply_merged(part):
                 for job, batch in part:
                     if not self.engine.broken and job.refusal is None:
                         self._apply_one(job, batch)
             if self.engine.broken and self.engine.can_join_batches:
                 self._apply_separately([*previous_jobs, *jobs])
                 return
-            if self.engine.broken:  # a cluster's shards may have some of it already
+            if self.engine.broken:  # shards of a cluster may have some of it already: it cannot be undone
                 self.failed = True
                 fail_jobs(previous_jobs)
         if self.failed:
             fail_jobs(jobs)
 
     def _apply_separately(self, jobs: Sequence[Job]) -> None:
-        """Apply what is left of a step to the engine as it was last stored."""
-        for _ in range(_ROUNDS):
+        """Apply the bodies of a step one by one to the engine as of its last commit."""
+        for _ in range(_MAX_REOPENS):
             self.reopen_engine()
             if self.failed:
                 break
-            fail_jobs(job for job in jobs if job.rows is None)  # its rows were overwritten
+            fail_jobs(job for job in jobs if job.rows is None)  # their rows are wiped
             for job, batch in _work(jobs):
                 job.result = None
                 self._apply_one(job, batch)
                 if self.engine.broken:
                     break
             else:
-                fail_jobs(job for job in jobs if job.result is None)  # they follow one whose rows were overwritten
+                fail_jobs(job for job in jobs if job.result is None)  # they follow one whose rows are wiped
                 return
         self.failed = True
         fail_jobs(jobs)
 
     def reopen_engine(self) -> None:
-        """Go back to the engine as it was last stored."""
+        """Replace the engine by one reopened from its last commit; ``failed`` tells whether there is none."""
         engine = self._reopen()
         self.failed = engine is None
         if engine is not None:
             self.engine = engine
 
-    def _joined(self, work: Work) -> bool:
-        """Apply batches as one; False, with nothing done, if that is refused for what is in some of them."""
+    def _apply_merged(self, work: Work) -> bool:
+        """Apply batches as one; False, with nothing applied, if the engine refuses some of the rows."""
         new: dict[str, int] = {}
         fresh: Work = []
         for job, batch in work:
-            producer_key = self._place(job)
+            producer_key = self._producer_key(job)
             sequence = job.sequence
             last = sequence - 1 if producer_key is None else new.get(producer_key, self._last(producer_key))
             if job.refusal is not None or sequence > last + 1:
@@ -120,8 +125,8 @@ class BatchApplier:
                 joined.wipe()
         return True
 
-    def _place(self, job: Job) -> str | None:
-        """Return how the engine calls a job's sender, None if it has none; refuses the job if it is not known."""
+    def _producer_key(self, job: Job) -> str | None:
+        """Return the engine's key of a job's producer, None if it has none; refuse the job if it is fenced off."""
         try:
             return None if job.sender is None else self.engine.producers.position_key(job.sender)
         except ProducerFenced as error:
@@ -129,12 +134,12 @@ class BatchApplier:
         return None
 
     def _last(self, producer_key: str) -> int:
-        """Return the number of the last batch that was applied of a producer, 0 before the first."""
+        """Return the sequence number of a producer's last applied batch, 0 before the first."""
         return max(0, self.engine.last_sequence(producer_key))
 
     def _apply_one(self, job: Job, batch: RowBatch) -> None:
         try:
-            producer_key = self._place(job)
+            producer_key = self._producer_key(job)
             if job.refusal is None and (producer_key is None or job.sequence <= self._last(producer_key) + 1):
                 rows = self._select(batch)
                 rows.producer = producer_key
@@ -153,22 +158,22 @@ def _work(jobs: Sequence[Job]) -> Work:
 
 
 def _mergeable_prefix(batches: Sequence[RowBatch]) -> int:
-    """Return how many of the batches, from the first one on, can be joined."""
+    """Return the number of batches, from the first one on, that can be merged."""
     schema = batches[0].columns.schema
     rows = 0
     size = 0
     count = 0
     for batch in batches:
-        rows = rows + len(batch)
-        size = size + int(batch.columns.nbytes)
-        if count and (rows > _ROWS or size > _BYTES or not batch.columns.schema.equals(schema)):
+        rows += len(batch)
+        size += int(batch.columns.nbytes)
+        if count and (rows > _MAX_ROWS or size > _MAX_BYTES or not batch.columns.schema.equals(schema)):
             break
         count += 1
     return count
 
 
 def _join(batches: Sequence[RowBatch]) -> RowBatch:
-    """Return one batch with a copy of the rows of all, to be wiped like any other."""
+    """Return one batch with copies of all rows, which the caller wipes."""
     columns = [
         pa.concat_arrays([batch.columns.column(index) for batch in batches])
         for index in range(batches[0].columns.num_columns)
@@ -178,7 +183,7 @@ def _join(batches: Sequence[RowBatch]) -> RowBatch:
 
 
 def _split(applied: BatchResult, batches: Sequence[RowBatch]) -> Iterator[BatchResult]:
-    """Yield what became of each of the batches, in the row numbers of their senders.
+    """Yield the result of each batch from that of the merged one, with row numbers as their senders count.
 
     >>> rows = pa.RecordBatch.from_pydict({"user": [1, 2, 3]})
     >>> two = [RowBatch(columns=rows, first_row=1), RowBatch(columns=rows, first_row=1)]

@@ -1,9 +1,9 @@
-"""The order of batches: those of a producer are applied by number, over whatever connections they come.
+"""The order of batches: those of a producer are applied by sequence number, on whatever connections they come.
 
-Parsing is parallel, so batches overtake each other on their way to the engine. One that comes before its predecessors
-waits here until these were applied. What waits is bounded, since it holds memory and one of its token's simultaneous
-requests while the missing batch needs both: some of either is always left for that one. A batch that would exceed the
-bounds, or that waited too long, is refused, and its sender sends it again.
+Parsing is parallel, so batches can overtake each other. One that comes before its predecessor waits here until that
+one is applied. Waiting batches hold memory and requests of their token's quota, of which the missing batch needs some
+as well, so their number and size are bounded. A batch that would exceed the bounds, or that waited too long, is
+refused, and its sender sends it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from panstream.server.auth import Limits
 from panstream.server.errors import HttpError
 from panstream.server.ingest.jobs import Job
 
-_MEMORY_SHARE = 4  # batches that wait hold at most this part of the memory for bodies
+_MEMORY_SHARE = 4  # waiting batches may use a fourth of the memory for bodies
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Waiting:
 
 
 class ReorderBuffer:
-    """Puts batches in order. For the engine's thread alone."""
+    """Puts batches in order. Not thread-safe: for the engine's thread."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
@@ -43,21 +43,21 @@ class ReorderBuffer:
 
     @property
     def seconds_left(self) -> float:
-        """Return the seconds until a batch has waited too long; infinity if none waits."""
+        """The seconds until a batch has waited too long; infinity if none waits."""
         deadlines = (batch.deadline for batches in self._waiting.values() for batch in batches.values())
         first = min(deadlines, default=math.inf)
         return 0.0 if self._stopping and self._waiting else max(0.0, first - self._clock())
 
     def stop(self) -> None:
-        """Let no batch wait any more: nothing new is received, so what is missing will not come."""
+        """Refuse waiting batches from now on: nothing is received any more, so what they wait for will not come."""
         self._stopping = True
 
     def arrange(self, jobs: Iterable[Job], engine: Engine) -> list[Job]:
         """Return the jobs that need not wait, each producer's in the order of their numbers, and hold the others.
 
         Returns:
-            Jobs to be applied, and jobs that are refused here. Whether a producer is still open is for the engine to
-            say: the batches of one that is not are returned at once.
+            Jobs to be applied, and jobs that are refused here. Batches of a producer that is not open are among the
+            former: the engine refuses them.
         """
         ready: list[Job] = []
         reached = {sender: _last(engine, sender) for sender in self._waiting}
@@ -77,7 +77,7 @@ class ReorderBuffer:
         return [*ready, *self._overdue(reached)]
 
     def _successors(self, sender: Sender, reached: dict[Sender, float]) -> Iterator[Job]:
-        """Yield the batches that waited for what a producer has ``reached``, and note how far they lead."""
+        """Yield waiting batches that follow what a producer has ``reached``, and advance that."""
         batches = self._waiting.get(sender, {})
         for number in sorted(batches):
             if number > reached[sender] + 1:
@@ -92,12 +92,12 @@ class ReorderBuffer:
         return job
 
     def _hold(self, job: Job, sender: Sender, reached: dict[Sender, float]) -> Iterator[Job]:
-        """Have a batch wait; yield what is refused for it."""
+        """Hold a batch; yield those that are refused because of it, which may be itself."""
         if job.sequence > reached[sender] + self._limits.window:
             yield _refuse_gap(job, reached[sender])
             return
         batches = self._waiting.setdefault(sender, {})
-        if job.sequence in batches:  # its sender gave up an earlier try
+        if job.sequence in batches:  # the sender has sent it again
             earlier = batches[job.sequence].job
             earlier.refusal = HttpError("unavailable", "the same batch was sent again", retry_after=1)
             yield earlier

@@ -1,7 +1,7 @@
-"""Leaving nothing behind: every buffer of the server is overwritten here, and kept for the next body.
+"""Wiping and reuse of the server's buffers, and timely garbage collection.
 
-Objects that hold each other are not left to chance either. Python frees them only when its collector comes by;
-errors of the HTTP parser are of that kind, and hold what the parser stumbled over; so are connections.
+Objects in reference cycles are freed only by Python's garbage collector. Exceptions of the HTTP parser, which hold the
+bytes they complain about, and connections are such objects, so the collector is run soon after one was dropped.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ import threading
 
 from panstream.primitives.memory.scratch import wipe
 
-_STEP = 1 << 17
-_LARGEST = 1 << 22  # larger buffers go back to the system
-_KEPT = 1 << 25  # bytes that are kept for the next bodies, at most
-_USUAL = gc.get_threshold()
-_RARELY = (*_USUAL[:2], 100)  # a look at all connections stops everybody; what must not wait is swept
+_STEP = 1 << 17  # capacities are multiples of it, so that buffers fit each other's bodies
+_MAX_POOLED = 1 << 22  # bytes of a buffer; larger ones are freed
+_MAX_POOL = 1 << 25  # bytes of all pooled buffers
+_DEFAULT_THRESHOLD = gc.get_threshold()
+_SERVER_THRESHOLD = (*_DEFAULT_THRESHOLD[:2], 100)  # full collections are rare: they stop the server for long
 _DELAY = 0.1  # seconds: at most ten collections a second, however many requests are refused
 
 
 def wipe_bytearray(data: object) -> None:
-    """Fill a bytearray with zeros, and empty it."""
+    """Wipe a bytearray and set its length to 0."""
     if isinstance(data, bytearray):
         wipe(data)
         data.clear()
 
 
 class RequestBufferPool:
-    """Memory for bodies, by size: to get it from the system costs more than to fill it. For any thread."""
+    """A thread-safe pool of zeroed buffers by size: mapping new memory takes longer than filling it."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[bytearray]] = {}
-        self._kept = 0
+        self._pooled_bytes = 0
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bytearray:
-        """Return zeros: ``size`` bytes or more."""
+        """Return a zeroed buffer of at least ``size`` bytes."""
         capacity = -(-size // _STEP) * _STEP
         with self._lock:
             if free_buffers := self._free.get(capacity):
-                self._kept -= capacity
+                self._pooled_bytes -= capacity
                 return free_buffers.pop()
         return bytearray(capacity)
 
     def give_back(self, data: bytearray) -> None:
-        """Overwrite a buffer, and keep it for the next body."""
+        """Wipe a buffer, and pool it unless it is too large or the pool is full."""
         capacity = len(data)
         wipe(data)
-        if 0 < capacity <= _LARGEST and capacity % _STEP == 0:
+        if 0 < capacity <= _MAX_POOLED and capacity % _STEP == 0:
             with self._lock:
-                if self._kept + capacity <= _KEPT:
-                    self._kept += capacity
+                if self._pooled_bytes + capacity <= _MAX_POOL:
+                    self._pooled_bytes += capacity
                     self._free.setdefault(capacity, []).append(data)
 
 
@@ -59,30 +59,30 @@ BUFFERS = RequestBufferPool()
 
 
 class GcScheduler:
-    """Runs the collector soon after it was asked to."""
+    """Runs the garbage collector on request, with a delay that bounds how often."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._is_scheduled = False
 
     @staticmethod
     def start() -> None:
-        """Take note of what is there from the start: it need not be looked at each time. Call it before any request."""
+        """Exclude existing objects from collections, which makes them fast. Call it before the first request."""
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*_RARELY)
+        gc.set_threshold(*_SERVER_THRESHOLD)
 
     @staticmethod
     def stop() -> None:
-        """Have the collector look at everything again: the process may go on to something else."""
+        """Restore the collector's defaults, for what the process does after serving."""
         gc.unfreeze()
-        gc.set_threshold(*_USUAL)
+        gc.set_threshold(*_DEFAULT_THRESHOLD)
 
-    def soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Collect within a tenth of a second."""
-        if not self._asked:
-            self._asked = True
-            loop.call_later(_DELAY, self._sweep)
+    def collect_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Schedule a collection within a tenth of a second."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_later(_DELAY, self._collect)
 
-    def _sweep(self) -> None:
-        self._asked = False
+    def _collect(self) -> None:
+        self._is_scheduled = False
         gc.collect()

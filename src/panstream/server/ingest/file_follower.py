@@ -1,7 +1,7 @@
-"""Files that grow, and standard input, as rows of a served stream: what ``panstream run --follow`` reads, served.
+"""Growing files and standard input as sources of a served stream.
 
-How far a file was read is part of the engine's state. So a batch is applied like any other call, waits for nothing, and
-should its step fail, the files are read again from where the engine, opened again, says.
+The positions in the files are part of the engine's checkpoint. A batch is therefore applied without waiting for its
+commit: if the step fails, the files are read again from the positions of the reopened engine.
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ from panstream.server.errors import HttpError
 from panstream.server.ingest.engine_thread import EngineThread
 
 _T = TypeVar("_T")
-_WAIT = 1.0  # seconds before an engine that could not take rows is tried again
+_RETRY_DELAY = 1.0  # seconds before an engine that was unavailable is tried again
 
 
 class FileFollower:
-    """Reads files into a worker's engine. ``failed`` is called, from another thread, if they cannot be read.
+    """Reads files into a worker's engine.
 
-    What was wrong is then in ``error``.
+    Args:
+        config: The stream's configuration.
+        inputs: Files, or "-" for standard input.
+        worker: Runs the engine.
+        failed: Called from another thread, after ``error`` was set, if a file cannot be read.
+        format: The format of the files.
     """
 
     def __init__(
@@ -47,7 +52,7 @@ class FileFollower:
         self._open: Callable[[], EventSource] = partial(
             open_configured_source, config, inputs, follow=not self._piped, format=format
         )
-        self._feed = self._open()
+        self._source = self._open()
         self._worker = worker
         self._failed = failed
         self._select = Selector(config)
@@ -57,37 +62,37 @@ class FileFollower:
         self.error: PanstreamError | None = None
 
     def start(self) -> None:
-        """Begin; call it from the event loop."""
+        """Start the thread that reads; call it from the event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     async def stop(self) -> None:
-        """Take no more rows; what was applied waits for the last commit."""
+        """Stop reading; what was applied is part of the engine's last commit."""
         self._stopped.set()
         await asyncio.to_thread(self._thread.join)
         self._select.__exit__(None, None, None)
 
-    # The thread that reads.
+    # In the thread that reads.
 
     def _run(self) -> None:
         try:
             while self._read():
-                self._feed = self._open()
+                self._source = self._open()
         except PanstreamError as error:
             self.error = error
-        except Exception as error:  # its text may hold a row
+        except Exception as error:  # its text may contain a row
             self.error = PanstreamError(f"a followed file could not be read ({type(error).__name__})")
         if self.error is not None:
             self._failed()
 
     def _read(self) -> bool:
-        """Read until stopped, or to the end, which only a pipe has; True if files are to be read again."""
+        """Read until stopped, or to the end of standard input; True if the files have to be read again."""
         start = self._call(lambda engine: (engine, engine.positions()))
         if start is None:
             return False
         engine, positions = start
-        self._feed.resume(positions)
-        with contextlib.closing(cast("Generator[RowBatch | None, None, None]", self._feed.batches())) as batches:
+        self._source.resume(positions)
+        with contextlib.closing(cast("Generator[RowBatch | None, None, None]", self._source.batches())) as batches:
             for batch in batches:
                 if batch is not None and not self._take(batch, engine):
                     return not self._stopped.is_set()
@@ -98,7 +103,7 @@ class FileFollower:
         return False
 
     def _is_behind(self, engine: Engine) -> bool:
-        """Return whether the worker has another engine by now, which may lack rows; a pipe cannot be read again."""
+        """Return whether the engine was reopened, and may lack rows; standard input cannot be read again."""
         return not self._piped and self._worker.engine is not engine
 
     def _take(self, batch: RowBatch, engine: Engine) -> bool:
@@ -119,7 +124,7 @@ class FileFollower:
             batch.wipe()
 
     def _call(self, work: Callable[[Engine], _T]) -> _T | None:
-        """Have the engine's thread do something, once there is an engine; None if all is stopped before."""
+        """Return ``work(engine)``, retried while the engine is unavailable; None if stopped before."""
         assert self._loop is not None
         while not self._stopped.is_set():
             try:
@@ -128,5 +133,5 @@ class FileFollower:
             except HttpError as refusal:
                 if refusal.code != "unavailable":
                     raise PanstreamError(f"rows of a followed file could not be taken: {refusal}") from None
-            self._stopped.wait(_WAIT)
+            self._stopped.wait(_RETRY_DELAY)
         return None

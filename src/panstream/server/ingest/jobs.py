@@ -1,7 +1,7 @@
-"""Jobs for the engine: a body on its way from accepted to durable, or a call; and the threads that parse bodies.
+"""Jobs for the engine's thread: a request body from admission to commit, or a call; and the threads that parse bodies.
 
-A body is received by the event loop, parsed by a parser's thread, applied by the engine's thread and kept until the
-commit; its job's ``Stage`` says who has it, and only they may touch its memory.
+A body is received by the event loop, parsed by a parser thread, applied by the engine's thread and held until the
+commit. Its job's ``Stage`` says which thread owns it, and only that one may access its memory.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ from panstream.server.ingest.request_bodies import RequestBody, parse
 
 MAX_SEQUENCE = 2**62
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
-_SHOWN = 1_000  # row numbers told to the sender
-_SMALL = 1 << 18  # bytes of a body that does not keep others waiting
+_MAX_NUMBERS = 1_000  # row numbers in a response
+_SMALL = 1 << 18  # bytes of a body that is parsed in about a millisecond, and so delays no other
 _ID = re.compile(ID_PATTERN)
 _END = b"\r\n\r\n"
 _LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\x20-\x7e\t]*\r\n)+")
-_PAIRS = re.compile(r"([^:]+):[ \t]*([^\r]*)\r\n")  # of lines that fit
+_PAIRS = re.compile(r"([^:]+):[ \t]*([^\r]*)\r\n")  # in lines that match _LINES
 _UNUSUAL = frozenset(("transfer-encoding", "expect", "upgrade", "te", "trailer", "keep-alive", "proxy-connection"))
 _LENGTH = re.compile(r"0|[1-9][0-9]{0,17}")
-_ALL = b'{"new":true,"rows":%d,"skipped":{"count":0,"rows":[]},"late":{"count":0,"rows":[]}}'
+_ALL_APPLIED = b'{"new":true,"rows":%d,"skipped":{"count":0,"rows":[]},"late":{"count":0,"rows":[]}}'
 
-Tell: TypeAlias = Callable[[Any, BaseException | None], None]  # the result, or why there is none
+OnDone: TypeAlias = Callable[[Any, BaseException | None], None]  # the result, or why there is none
 
 
 class Stage(IntEnum):
-    """How far a job has come."""
+    """Which thread owns a job."""
 
-    RECEIVING = 0  # the event loop has it
-    PARSING = 1  # a parser's thread has it
-    READY = 2  # the engine's thread has it, until it is answered
-    ANSWERED = 3
+    RECEIVING = 0  # the event loop
+    PARSING = 1  # a parser thread
+    READY = 2  # the engine's thread
+    ANSWERED = 3  # none: the body is wiped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcome:
-    """What became of a body, for its sender alone."""
+    """The outcome of a batch, which only its sender receives: it depends on rows."""
 
     applied: BatchResult
     rows: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the body of the answer."""
+        """Return the body of the response as JSON values."""
         skipped = self.applied.skipped
         late = self.applied.late
         return {
             "new": self.applied.new,
             "rows": self.rows,
-            "skipped": {"count": len(skipped), "rows": skipped[:_SHOWN].tolist()},
-            "late": {"count": len(late), "rows": late[:_SHOWN].tolist()},
+            "skipped": {"count": len(skipped), "rows": skipped[:_MAX_NUMBERS].tolist()},
+            "late": {"count": len(late), "rows": late[:_MAX_NUMBERS].tolist()},
         }
 
     def to_http_response(self) -> bytes:
-        """Return the whole answer; nearly all bodies are new and have no row to tell of."""
+        """Return head and body of the response, without JSON encoding in the usual case that all rows count."""
         applied = self.applied
         if applied.new and not (len(applied.skipped) or len(applied.late)):
-            return frame_json_response(200, _ALL % self.rows)
+            return frame_json_response(200, _ALL_APPLIED % self.rows)
         return frame_json_response(200, to_json(self.to_json()))
 
 
@@ -78,21 +78,25 @@ def _ignore_result(result: Any, refusal: BaseException | None) -> None:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A body with its rows once they are parsed, or a call; and what came of it."""
+    """A request body, with its rows once they are parsed, or a call of the engine; and the outcome."""
 
     body: RequestBody | None = None
     sender: Sender | None = None
     sequence: int = 0
     call: Callable[[Engine], Any] | None = None
-    durable: bool = False  # of a call: whether it is answered with the commit
-    on_done: Tell = _ignore_result
+    durable: bool = False  # of a call: whether it is answered after the next commit
+    on_done: OnDone = _ignore_result
     stage: Stage = Stage.RECEIVING
     rows: RowBatch | None = None
     result: Any = None
     refusal: BaseException | None = None
 
-    def received(self, count: int) -> bool:
-        """Note that so many bytes more of a body have come; return whether it is whole."""
+    def add_received(self, count: int) -> bool:
+        """Record ``count`` received bytes.
+
+        Returns:
+            True once the body is complete.
+        """
         assert self.body is not None
         self.body.size += count
         if self.body.size >= self.body.expected:
@@ -100,7 +104,7 @@ class Job:
         return self.stage is Stage.PARSING
 
     def overwrite(self) -> None:
-        """Overwrite a body and what was parsed of it, which may be the same memory; nothing the second time."""
+        """Wipe a body and its rows, which may share memory; a second call does nothing."""
         if self.rows is not None:
             self.rows.wipe()
             self.rows = None
@@ -109,13 +113,17 @@ class Job:
 
 
 def fail_jobs(jobs: Iterable[Job], why: str = _FAILED, retry_after: int | None = 1) -> None:
-    """Refuse jobs for the server's own fault, unless they are refused already."""
+    """Refuse jobs with status 503, except those that are refused already."""
     for job in jobs:
         job.refusal = job.refusal or HttpError("unavailable", why, retry_after=retry_after)
 
 
 def sender_from_headers(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:
-    """Return who sends, under which token's name, and the batch's number."""
+    """Return the producer of a batch, None without the headers, and the batch's sequence number.
+
+    Raises:
+        HttpError: If one of the two headers is missing or invalid.
+    """
     producer = headers.get("panstream-producer")
     sequence = headers.get("panstream-sequence")
     if producer is None and sequence is None:
@@ -130,30 +138,36 @@ def sender_from_headers(headers: Mapping[str, str], token: str) -> tuple[Sender 
 
 
 class FastPath:
-    """The fast path of events: no task, no request object, the body received straight into its place.
+    """The fast path of event batches: no task, no request object, and the body is received into its final memory.
 
-    It takes only what would be taken anyway. Whatever would be refused at its head goes the general way, and is refused
-    there. ``first`` is the line that its requests begin with; ``check`` refuses everything while the server stops.
+    It admits only requests that the general path would admit; those to be refused take that one, and are refused there.
+
+    Args:
+        first: The request line of the batches.
+        access: Checks tokens.
+        quotas: Quotas of the tokens.
+        check: Raises HttpError while the server stops.
+        submit: Passes a complete body to the engine.
     """
 
     def __init__(
         self,
         first: bytes,
         access: Authenticator,
-        gate: QuotaTracker,
+        quotas: QuotaTracker,
         check: Callable[[], None],
         submit: Callable[[Job], None],
     ) -> None:
         self.first = first
         self._access = access
-        self._gate = gate
+        self._quotas = quotas
         self._check = check
         self._submit = submit
 
     def admit(self, data: bytearray, size: int) -> tuple[Job, RequestBody, int] | None:
-        """Return a job, its body and where that begins in ``data``; None if the request is unusual or to be refused.
+        """Return a job, its body and where that begins in ``data``; None if the request takes the general path.
 
-        Its place is held and its body's memory reserved.
+        The request is counted in the token's quota, and memory for the body is reserved.
         """
         head = read_head(data, 0, size, self.first)
         if head is None:
@@ -163,46 +177,48 @@ class FastPath:
             grant = self._access.check(headers, "ingest")
             self._check()
             sender, sequence = sender_from_headers(headers, grant.name)
-            body = RequestBody.from_headers(headers, self._gate, grant.name)
+            body = RequestBody.from_headers(headers, self._quotas, grant.name)
         except HttpError:
             return None
         try:
-            self._gate.enter(grant.name)
+            self._quotas.enter(grant.name)
         except HttpError:
             body.wipe()
             return None
         return Job(body, sender, sequence), body, begin
 
-    def submit(self, job: Job, tell: Callable[[bytes, bool], None]) -> None:
-        """Have a whole body applied; ``tell`` hears the answer, and whether it is a good one, when that is durable."""
+    def submit(self, job: Job, on_response: Callable[[bytes, bool], None]) -> None:
+        """Apply a complete body; once durable, ``on_response`` is called with the response and whether it is a 200."""
 
-        def told(outcome: BatchOutcome | None, refusal: BaseException | None) -> None:
+        def on_done(outcome: BatchOutcome | None, refusal: BaseException | None) -> None:
             self._leave(job)
-            job.on_done = _ignore_result  # no circle: the job is freed with its last word, not when the collector runs
+            job.on_done = _ignore_result  # breaks a reference cycle: the job is freed without the garbage collector
             if outcome is None:
-                tell((refusal if isinstance(refusal, HttpError) else HttpError("internal")).to_http_response(), False)
+                error = refusal if isinstance(refusal, HttpError) else HttpError("internal")
+                on_response(error.to_http_response(), False)
             else:
-                tell(outcome.to_http_response(), True)
+                on_response(outcome.to_http_response(), True)
 
-        job.on_done = told
+        job.on_done = on_done
         self._submit(job)
 
     def abandon(self, job: Job) -> None:
-        """Forget a request whose body did not come."""
+        """Drop a request whose body was not received completely, and wipe what was."""
         self._leave(job)
         assert job.body is not None
         job.body.wipe()
 
     def _leave(self, job: Job) -> None:
         assert job.body is not None
-        self._gate.leave(job.body.token)
+        self._quotas.leave(job.body.token)
 
 
 def read_head(data: bytearray, start: int, stop: int, first: bytes) -> tuple[dict[str, str], int] | None:
-    """Return the headers, by their names in small letters, and where the body begins; None if anything is unusual.
+    """Parse the head in ``data[start:stop]`` if it is plain and starts with the request line ``first``.
 
-    ``first`` is the line that the request must begin with; ``data[start:stop]`` is looked at. Whatever is unusual is
-    left to the general parser: which requests are refused, and how, is decided in one place.
+    Returns:
+        The headers by lower-case name, and where the body begins. None if anything is unusual: then the general
+        parser decides, so that requests are refused by one piece of code only.
 
     >>> request = bytearray(b"POST /x HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: 3\\r\\n\\r\\n{}\\n")
     >>> read_head(request, 0, len(request), b"POST /x HTTP/1.1\\r\\n")
@@ -230,55 +246,55 @@ def read_head(data: bytearray, start: int, stop: int, first: bytes) -> tuple[dic
 
 
 class _FairQueue:
-    """A queue with a line for every token, so that nobody waits for all that another one sends. For any thread.
-
-    Tokens take turns; within a line, first come, first served.
-    """
+    """A thread-safe queue that serves tokens round-robin, so that none is delayed by all that another one sends."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, deque[Job]] = {}  # whose turn it is stands first
+        self._queues: dict[str, deque[Job]] = {}  # by token, the next one first
         self._ended = False
         self._changed = threading.Condition()
 
     def put(self, job: Job) -> None:
-        """Put a body at the end of its token's line."""
+        """Append a body to its token's queue."""
         assert job.body is not None
         with self._changed:
-            self._lines.setdefault(job.body.token, deque()).append(job)
+            self._queues.setdefault(job.body.token, deque()).append(job)
             self._changed.notify()
 
     def end(self) -> None:
-        """Have ``get`` return None once nothing waits."""
+        """Make ``get`` return None once the queue is empty."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def get(self) -> Job | None:
-        """Return the next body; wait until there is one. None at the end."""
+        """Wait for the next body and return it; None after ``end``."""
         with self._changed:
-            self._changed.wait_for(lambda: self._lines or self._ended)
-            if not self._lines:
+            self._changed.wait_for(lambda: self._queues or self._ended)
+            if not self._queues:
                 return None
-            token, line = next(iter(self._lines.items()))
-            job = line.popleft()
-            del self._lines[token]
-            if line:
-                self._lines[token] = line  # behind the others
+            token, jobs = next(iter(self._queues.items()))
+            job = jobs.popleft()
+            del self._queues[token]
+            if jobs:
+                self._queues[token] = jobs  # behind the others
             return job
 
 
 class ParserPool:
-    """One thread for small bodies, which wait for no large one, and one for large and compressed ones.
+    """Two threads that parse bodies: one for small bodies, one with low priority for large and compressed ones.
 
-    The latter gives way to everybody who needs the processor. So the engine's thread never parses, whatever somebody
-    sends. ``parsed`` is called with every job by the thread that
-    parsed it, or refused it; ``died`` if such a thread ends.
+    The engine's thread never parses, and a small body never waits for a large one.
+
+    Args:
+        schema: The columns to parse.
+        on_parsed: Called with every job by the thread that parsed or refused it.
+        on_died: Called if a thread ends by an error.
     """
 
-    def __init__(self, schema: RowSchema, parsed: Callable[[Job], None], died: Callable[[], None]) -> None:
+    def __init__(self, schema: RowSchema, on_parsed: Callable[[Job], None], on_died: Callable[[], None]) -> None:
         self._schema = schema
-        self._parsed = parsed
-        self._died = died
+        self._on_parsed = on_parsed
+        self._on_died = on_died
         self._small = _FairQueue()
         self._large = _FairQueue()
         self._threads = [
@@ -287,12 +303,12 @@ class ParserPool:
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Parse what waits, and end."""
+        """Parse the queued bodies, and end the threads."""
         for jobs in (self._small, self._large):
             jobs.end()
         for thread in self._threads:
@@ -300,7 +316,7 @@ class ParserPool:
                 thread.join()
 
     def submit(self, job: Job) -> None:
-        """Have the body of a job parsed."""
+        """Queue a job's body for parsing."""
         assert job.body is not None
         plain = job.body.encoding == "identity" and job.body.size <= _SMALL
         (self._small if plain else self._large).put(job)
@@ -311,9 +327,9 @@ class ParserPool:
         try:
             while (job := jobs.get()) is not None:
                 self._parse(job)
-                self._parsed(job)
+                self._on_parsed(job)
         except BaseException:
-            self._died()
+            self._on_died()
 
     def _parse(self, job: Job) -> None:
         assert job.body is not None
@@ -321,6 +337,7 @@ class ParserPool:
             job.rows = parse(job.body, self._schema)
             job.stage = Stage.READY
         except HttpError as refusal:
-            job.refusal = HttpError(refusal.code, refusal.message, row=refusal.row, retry_after=refusal.retry_after)
+            # A new error: the raised one holds a traceback, and with it the body.
+            job.refusal = HttpError(refusal.code, refusal.message, retry_after=refusal.retry_after)
         except Exception as error:
             job.refusal = HttpError.after(error, "a body could not be read")

@@ -1,6 +1,6 @@
-"""A request's body: received within limits, decompressed within limits, parsed, and overwritten.
+"""Request bodies: received and decompressed within limits, parsed, and wiped.
 
-Bytes come from strangers: every size is checked before anything is believed, and every offset before it is used.
+Bodies are untrusted: every size is checked before memory is reserved for it, and every offset before it is used.
 """
 
 from __future__ import annotations
@@ -32,49 +32,53 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 FORMATS = {"application/x-ndjson": "json", "text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
-BEACONS = "beacons"  # many, gathered by the server
-_PLACE = "the body"
+BEACONS = "beacons"  # collected by the server
+_LABEL = "the body"  # in messages
 _STREAM = "an Arrow IPC stream"
 _VIEWS = (pa.string_view(), pa.binary_view())
-_WORDS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-_FIRST = 1 << 20  # bytes that are set aside for a body before anything of it came
+_STRINGS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+_INITIAL_CAPACITY = 1 << 20  # bytes reserved at most before any of a body is received
 
 
 @dataclass(slots=True, eq=False)
 class RequestBody:
-    """The bytes of a request, in memory of our own; ``size`` of them count."""
+    """The body of a request, in the first ``size`` bytes of ``data``, which can be wiped."""
 
-    gate: QuotaTracker
+    quotas: QuotaTracker
     kind: str
     encoding: str
     data: bytearray = field(default_factory=bytearray, repr=False)
     size: int = 0
     reserved: int = 0
-    expected: int = 0  # its length, where the sender has told it
-    token: str = ""  # whose it is
+    expected: int = 0  # the declared length; 0 if there is none
+    token: str = ""  # whose quota it counts for
 
     @classmethod
-    def from_headers(cls, headers: Mapping[str, str], gate: QuotaTracker, token: str) -> RequestBody:
-        """Return the body that a request's head tells of, with nothing in it yet, or refuse."""
+    def from_headers(cls, headers: Mapping[str, str], quotas: QuotaTracker, token: str) -> RequestBody:
+        """Return an empty body for a request, with memory reserved.
+
+        Raises:
+            HttpError: If the media type is unsupported, the body is too large, or the token's memory is used up.
+        """
         kind, encoding = _media_type(headers)
         declared = headers.get("content-length", "")
         length = int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 19 else 0
-        if length > gate.limits.body:
-            raise _too_large(gate.limits.body)
-        body = cls(gate, kind, encoding, expected=length, token=token)
+        if length > quotas.limits.body:
+            raise _too_large(quotas.limits.body)
+        body = cls(quotas, kind, encoding, expected=length, token=token)
         try:
-            body.make_room(min(length, _FIRST))
+            body.ensure_capacity(min(length, _INITIAL_CAPACITY))
         except HttpError:
             body.release_reservation()
             raise
         return body
 
-    def make_room(self, size: int) -> None:
-        """Have room for ``size`` bytes and some to spare."""
+    def ensure_capacity(self, size: int) -> None:
+        """Grow the buffer to ``size`` bytes and the spare ones that parsers need; the old buffer is wiped."""
         needed = size + SPARE_BYTES
         if needed > len(self.data):
-            capacity = max(needed, min(2 * len(self.data), self.gate.limits.unpacked + SPARE_BYTES))
-            self.reserve(capacity - self.reserved)  # given back with the body, should there be no memory
+            capacity = max(needed, min(2 * len(self.data), self.quotas.limits.unpacked + SPARE_BYTES))
+            self.reserve(capacity - self.reserved)  # released with the body, should allocation fail
             old = self.data
             self.data = _memory(capacity)
             if old:
@@ -82,39 +86,46 @@ class RequestBody:
                     self.data[: self.size] = view[: self.size]
                 BUFFERS.give_back(old)
 
+    def append(self, data: bytes) -> None:
+        """Append bytes; the buffer grows if necessary."""
+        end = self.size + len(data)
+        self.ensure_capacity(end)
+        self.data[self.size : end] = data
+        self.size = end
+
     def reserve(self, more: int) -> None:
-        """Count more memory as this body's, or refuse."""
-        if 2 * (self.reserved + more) > self.gate.limits.memory:
+        """Reserve ``more`` bytes of the token's memory for this body, or raise HttpError."""
+        if 2 * (self.reserved + more) > self.quotas.limits.memory:
             raise HttpError("too_large", "the body needs more memory than is allowed; send it in smaller parts")
-        self.gate.reserve(more, self.token)
+        self.quotas.reserve(more, self.token)
         self.reserved += more
 
-    def discard(self) -> memoryview:
-        """Return memory for the next bytes of a body; it is set aside as they come, not as announced."""
+    def free_space(self) -> memoryview:
+        """Return memory for the next bytes; the buffer grows as they come, not as the sender declared."""
         if self.size + SPARE_BYTES >= len(self.data):
-            self.make_room(min(self.expected, 2 * self.size))
+            self.ensure_capacity(min(self.expected, 2 * self.size))
         return memoryview(self.data)[self.size : min(self.expected, len(self.data) - SPARE_BYTES)]
 
     def overwrite(self) -> None:
-        """Overwrite everything; from any thread. Nobody may look at the memory any more."""
+        """Wipe the body; from any thread. Views of its memory must not be used afterwards."""
         BUFFERS.give_back(self.data)
         self.data = bytearray()
         self.size = 0
         clear_registers()
 
     def release_reservation(self) -> None:
-        """Give the memory back to the gate; on the event loop."""
-        self.gate.release_memory(self.reserved, self.token)
+        """Return the reserved memory to the token's quota."""
+        self.quotas.release_memory(self.reserved, self.token)
         self.reserved = 0
 
     def wipe(self) -> None:
-        """Do both."""
+        """Wipe the body, and return its memory reservation."""
         self.overwrite()
         self.release_reservation()
 
 
 def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return format and compression, or refuse."""
+    """Return format and compression, or raise HttpError."""
     if (plain := FORMATS.get(headers.get("content-type", ""))) and "content-encoding" not in headers:
         return plain, "identity"
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -126,10 +137,14 @@ def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
     return FORMATS[kind], encoding
 
 
-async def receive(request: Request, gate: QuotaTracker, token: str) -> RequestBody:
-    """Return the whole body; it must come within the limits of size and time."""
-    limits = gate.limits
-    body = RequestBody.from_headers(request.headers, gate, token)
+async def receive(request: Request, quotas: QuotaTracker, token: str) -> RequestBody:
+    """Receive a body within the limits of size and time.
+
+    Raises:
+        HttpError: If a limit is exceeded or the sender disconnects; the body is wiped.
+    """
+    limits = quotas.limits
+    body = RequestBody.from_headers(request.headers, quotas, token)
     refusal: HttpError | None = None
     try:
         begin = asyncio.get_running_loop().time()
@@ -143,13 +158,10 @@ async def receive(request: Request, gate: QuotaTracker, token: str) -> RequestBo
                     break
                 chunk: bytes = message.get("body", b"")
                 more = message.get("more_body", False)
-                end = body.size + len(chunk)
-                if end > limits.body:
+                if body.size + len(chunk) > limits.body:
                     refusal = _too_large(limits.body)
                     break
-                body.make_room(end)
-                body.data[body.size : end] = chunk
-                body.size = end
+                body.append(chunk)
     except TimeoutError:
         refusal = HttpError("request_timeout")
     except BaseException:
@@ -162,7 +174,7 @@ async def receive(request: Request, gate: QuotaTracker, token: str) -> RequestBo
 
 
 async def receive_small(request: Request, max_bytes: int, seconds: float, name: str) -> bytes:
-    """Return a body of few bytes that comes in time."""
+    """Receive a body of at most ``max_bytes`` bytes within ``seconds``; ``name`` is for the message of HttpError."""
     data = b""
     slow = False
     try:
@@ -179,7 +191,11 @@ async def receive_small(request: Request, max_bytes: int, seconds: float, name: 
 
 
 def parse(body: RequestBody, schema: RowSchema) -> RowBatch:
-    """Return the rows of a body. They are copies, or the body's own memory: wipe both after use."""
+    """Parse a body; the rows are copies, or share the body's memory: wipe both after use.
+
+    Raises:
+        HttpError: If the body is malformed, or too large when unpacked.
+    """
     refusal: HttpError | None = None
     try:
         if body.encoding != "identity":
@@ -190,12 +206,12 @@ def parse(body: RequestBody, schema: RowSchema) -> RowBatch:
     except SourceError as error:
         refusal = HttpError("bad_body", str(error))
     finally:
-        clear_registers()  # the thread that parses is not the one that overwrites
+        clear_registers()  # those of this thread: another one wipes the body
     raise refusal
 
 
 def _reserve_rows(body: RequestBody, batch: RowBatch) -> RowBatch:
-    """Count the rows' own memory with the body's, or refuse: they stay until they are durable."""
+    """Reserve memory for rows beyond that of the body, or raise HttpError: they are held until the commit."""
     try:
         body.reserve(max(0, int(batch.columns.nbytes) - body.reserved))
     except BaseException:
@@ -205,7 +221,7 @@ def _reserve_rows(body: RequestBody, batch: RowBatch) -> RowBatch:
 
 
 def _rows(body: RequestBody, schema: RowSchema) -> RowBatch:
-    limits = body.gate.limits
+    limits = body.quotas.limits
     data = body.data
     if body.kind == BEACONS:
         return parse_beacons(data, body.size, schema)
@@ -216,7 +232,7 @@ def _rows(body: RequestBody, schema: RowSchema) -> RowBatch:
         body.size += 1
     if data.count(b"\n", 0, body.size) > limits.rows + 1:
         raise _too_large(limits.rows, "rows")
-    parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_PLACE)
+    parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_LABEL)
     begin = parser.start(data, body.size, final=True)
     if begin is None or begin >= body.size:
         return RowBatch.none(schema)
@@ -227,53 +243,57 @@ def _rows(body: RequestBody, schema: RowSchema) -> RowBatch:
     piece: RowBatch
     piece, end = parser.parse(data, body.size)
     if end < body.size:
-        raise SourceError(f"{_PLACE} ends within a quoted field")
+        raise SourceError(f"{_LABEL} ends within a quoted field")
     return piece
 
 
 def _read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> RowBatch:
-    """Return the rows of a stream; they may share the memory of ``data``.
+    """Parse an Arrow IPC stream; the rows may share the memory of ``data``.
 
-    Words that stand there once and are used many times may take ``unpacked`` bytes written out.
+    Args:
+        data: The stream.
+        schema: The columns to read.
+        rows: Maximum number of rows.
+        unpacked: Maximum size of strings after decoding dictionaries and views, which can be small when sent.
     """
-    check_body(data, _PLACE)
-    reader = _opened(data)
-    check_types(reader.schema, schema, _PLACE)
-    if len(reader.schema) > len(schema.columns):  # others are not even read
-        reader = _opened(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
+    check_body(data, _LABEL)
+    reader = _open_stream(data)
+    check_types(reader.schema, schema, _LABEL)
+    if len(reader.schema) > len(schema.columns):  # undeclared columns are not read
+        reader = _open_stream(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
     pieces: list[RowBatch] = []
     total = size = 0
-    while (batch := translate_reader_errors(lambda: next(iter(reader), None), place=_PLACE, what=_STREAM)) is not None:
+    while (batch := translate_reader_errors(lambda: next(iter(reader), None), place=_LABEL, what=_STREAM)) is not None:
         total += batch.num_rows
         if total > rows:
             raise _too_large(rows, "rows")
-        size += translate_reader_errors(lambda: _decoded_size(batch, schema), place=_PLACE, what=_STREAM)
+        size += translate_reader_errors(lambda: _decoded_size(batch, schema), place=_LABEL, what=_STREAM)
         if size > unpacked:
             raise HttpError("too_large", f"the words of a body may have {unpacked:,} bytes written out")
         if batch.num_rows:
-            pieces.append(from_arrow(batch, schema, place=_PLACE))
+            pieces.append(from_arrow(batch, schema, place=_LABEL))
     return concat_batches(pieces, schema) if total else RowBatch.none(schema)
 
 
-def _opened(data: memoryview, fields: list[int] | None = None) -> Any:
+def _open_stream(data: memoryview, fields: list[int] | None = None) -> Any:
     options = pa.ipc.IpcReadOptions(
         use_threads=False, ensure_alignment=pa.ipc.Alignment.DataTypeSpecific, included_fields=fields
     )
     return translate_reader_errors(
-        lambda: pa.ipc.open_stream(pa.BufferReader(data), options=options), place=_PLACE, what=_STREAM
+        lambda: pa.ipc.open_stream(pa.BufferReader(data), options=options), place=_LABEL, what=_STREAM
     )
 
 
 def _decoded_size(batch: Any, schema: RowSchema) -> int:
-    """Return how many bytes words take that the body holds once for many rows, where they will be written out."""
+    """Return the decoded size of dictionary and view columns, which the body may hold once for many rows."""
     size = 0
     for name, kind in schema.columns.items():
         array = getattr(batch.column(name), "storage", batch.column(name))
         coded = pa.types.is_dictionary(array.type)
         words = array.dictionary if coded else array
         if coded and kind == "string" and name != schema.user:
-            continue  # stays as it is
-        if words.type in _VIEWS or (coded and words.type in _WORDS):
+            continue  # not decoded
+        if words.type in _VIEWS or (coded and words.type in _STRINGS):
             check_layout(array)
             lengths = _lengths(words)
             size += int(compute.sum(lengths.take(array.indices) if coded else lengths).as_py() or 0)
@@ -285,27 +305,25 @@ def _lengths(words: Any) -> Any:
         return compute.binary_length(words)
     stop = words.offset + len(words)
     views = np.frombuffer(words.buffers()[1] or b"", np.int32, 4 * stop).reshape(-1, 4)[words.offset :, 0]
-    valid_views = np.where(
-        boolean_bytes(words.is_valid()), views, 0
-    )  # of a word that is missing, the view may say anything
+    valid_views = np.where(boolean_bytes(words.is_valid()), views, 0)  # the view of a null is arbitrary
     return pa.Array.from_buffers(pa.int32(), len(valid_views), [None, pa.py_buffer(valid_views.astype(np.int32))])
 
 
 def _unpack(body: RequestBody) -> None:
-    """Decompress, never further than the limit."""
-    packed = RequestBody(body.gate, body.kind, "identity", body.data, body.size, body.reserved, token=body.token)
+    """Decompress a body in place, up to the limit, and wipe the compressed bytes."""
+    packed = RequestBody(body.quotas, body.kind, "identity", body.data, body.size, body.reserved, token=body.token)
     body.data = bytearray()
     body.size = 0
     body.reserved = 0
-    limit = body.gate.limits.unpacked
+    limit = body.quotas.limits.unpacked
     failed = False
     try:
-        # Not released by hand: after an error the reader still holds it, and releasing would raise.
+        # Without ``with``: after an error the reader still holds the view, and releasing it would raise.
         part = memoryview(packed.data)[: packed.size]
         stream = pa.CompressedInputStream(pa.BufferReader(part), body.encoding)
-        body.make_room(min(4 * packed.size, limit))
+        body.ensure_capacity(min(4 * packed.size, limit))
         while True:
-            body.make_room(min(body.size + (1 << 20), limit + 1))
+            body.ensure_capacity(min(body.size + (1 << 20), limit + 1))
             with memoryview(body.data) as buffer:
                 count = int(stream.readinto(buffer[body.size : len(body.data) - SPARE_BYTES]))
             if not count:
@@ -319,7 +337,7 @@ def _unpack(body: RequestBody) -> None:
         packed.overwrite()
         body.reserved += packed.reserved
     if failed:
-        raise SourceError(f"{_PLACE} is not compressed as Content-Encoding says")
+        raise SourceError(f"{_LABEL} is not compressed as Content-Encoding says")
 
 
 def _memory(size: int) -> bytearray:

@@ -1,6 +1,4 @@
-"""What a site and its visitors ask for: the script that sends beacons, a picture for pages without it, the place where
-both go, and the page that says what counting means for a visitor.
-"""
+"""Routes for websites: the beacon script, the endpoint of beacons, a tracking pixel, and the visitors' privacy page."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from panstream.privacy.rounding import rounded_up
 from panstream.server.dashboard import HEADERS, asset
 from panstream.server.errors import HttpError
 from panstream.server.ingest.request_bodies import receive_small
-from panstream.server.website.beacon_buffer import LONGEST, PATH, PIXEL, SCRIPT, BeaconBuffer
+from panstream.server.website.beacon_buffer import MAX_BEACON, PATH, PIXEL, SCRIPT, BeaconBuffer
 
 _GIF = bytes.fromhex("47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b")
 _PAGE = re.compile(r"(https?://[^/?#]*)([^?#]*)")
@@ -48,15 +46,15 @@ _OUT = (
     "Turn on “Do Not Track” or “Global Privacy Control” in your browser: the script then sends nothing. Blocking the "
     "script works as well."
 )
-_KEPT = "What is kept are numbers that carry random noise from the start; what is published has noise added as well."
-_SHARED_KEPT = (
+_STORED = "What is kept are numbers that carry random noise from the start; what is published has noise added as well."
+_STORED_AS_SHARES = (
     "What is kept is split between two machines, so that either part by itself is random; what is published has noise "
     "added."
 )
 
 
 def routes(beacons: BeaconBuffer, seconds: float) -> list[Route]:
-    """Return the routes of a site; a body may take so many seconds."""
+    """Return the routes that a website's pages use; a body has to be received within ``seconds``."""
     script = (files(__name__) / "panstream.js").read_bytes()
     headers = {
         "Cache-Control": _DAY,
@@ -65,7 +63,7 @@ def routes(beacons: BeaconBuffer, seconds: float) -> list[Route]:
     }
 
     async def beacon(request: Request) -> Response:
-        """Take a beacon that came in pieces, or say whether one may be sent."""
+        """Receive a beacon that is not on the fast path, or answer a CORS preflight request."""
         origin = request.headers.get("origin", "")
         if not beacons.is_declared(origin):
             raise HttpError("forbidden", _NO_ORIGIN)
@@ -73,17 +71,17 @@ def routes(beacons: BeaconBuffer, seconds: float) -> list[Route]:
         if request.method == "OPTIONS":
             allowed |= {"Access-Control-Allow-Methods": "POST", "Access-Control-Allow-Headers": "Content-Type"}
             return Response(None, 204, {**allowed, "Access-Control-Max-Age": "86400"})
-        beacons.take(request.headers, await receive_small(request, LONGEST, seconds, "a beacon"), _peer(request))
+        beacons.take(request.headers, await receive_small(request, MAX_BEACON, seconds, "a beacon"), _peer(request))
         return Response(None, 204, allowed)
 
     async def pixel(request: Request) -> Response:
-        """Take a page view without a script: the page is named in the query, or is the one that shows the picture."""
-        page = _PAGE.match(request.headers.get("referer", ""))  # urlsplit would remember it
+        """Count a page view without a script, of the page named in the query or else in the Referer header."""
+        page = _PAGE.match(request.headers.get("referer", ""))  # not urlsplit, which caches its arguments
         if page is None or not beacons.is_declared(page[1].lower()):
             raise HttpError("forbidden", _NO_ORIGIN)
         parameters = request.query_params
         seen = {"url": parameters.get("u") or page[2] or "/", "referrer": parameters.get("r", ""), "event": "view"}
-        beacons.take(request.headers, json.dumps(seen).encode()[:LONGEST], _peer(request))
+        beacons.take(request.headers, json.dumps(seen).encode()[:MAX_BEACON], _peer(request))
         return Response(_GIF, 200, {"Cache-Control": "no-store"}, "image/gif")
 
     return [
@@ -94,7 +92,7 @@ def routes(beacons: BeaconBuffer, seconds: float) -> list[Route]:
 
 
 def privacy_page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> Route:
-    """Return the route of ``/privacy``, open to all; nothing but its own style is let in."""
+    """Return the route of ``/privacy``, without authentication; its policy allows nothing but its own style."""
     text = _page(web, plans, step)
     style = re.search("<style>(.*?)</style>", text, re.DOTALL)
     assert style is not None
@@ -112,7 +110,7 @@ def _peer(request: Request) -> str:
 
 
 def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
-    """Return ``/privacy``: what a site's counting means for its visitors, in plain words; made of the claims."""
+    """Return the HTML of ``/privacy``: what the claims mean for visitors of the site."""
     worst = max(plan.claim.epsilon for plan in plans)
     copies = plans[0].claim.intrusions  # one machine, or two, holds the states of all questions
     shared = copies.machines > 1
@@ -120,7 +118,7 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
         "Visits are counted, visitors are not recognised. There is no cookie, no profile and no list of addresses.",
         "Your network address and your browser’s name are made into a number while a request is on its way. It is "
         f"overwritten once it is counted, within about {format_duration(step)}, and never written to disk.",
-        _SHARED_KEPT if shared else _KEPT,
+        _STORED_AS_SHARES if shared else _STORED,
         f"Someone who {_copied(plans, step)}, and reads everything it ever publishes, can improve her odds of a right "
         f"guess about one row of the table below by a factor of at most {_factor(worst)} each"
         f"{but_for(max(plan.loss_exceeds() for plan in plans))}. That is proven, whatever she already knows"
@@ -144,8 +142,7 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
             1,
             f"In lists found by name ({names}), the odds stay within the factor with a probability of 1 - "
             f"{rounded_up(max_delta)} for each, not always; and only if the moment of the copy does not depend on "
-            "earlier "
-            "answers.",
+            "earlier answers.",
         )
     sections = [
         ("In short", html_list(short)),

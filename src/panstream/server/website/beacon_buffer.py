@@ -1,8 +1,8 @@
-"""Beacons of browsers: who may send them, whom they are from, and the basket in which they wait for their step.
+"""Beacons of browsers: allowed origins, client addresses behind proxies, and the buffer of a step.
 
-A beacon is answered at once, with the same words whatever is in it. It waits in memory of our own until the clock ends
-the step, goes with all others into one micro-batch, be that empty, and is overwritten with it. So nothing but noise
-moves with the number of beacons: no counter, no commit, no size.
+A beacon is answered at once, and the response does not depend on its content. It is buffered until the step ends by
+the clock; then all beacons are applied as one micro-batch, which may be empty, and wiped. So the number of beacons
+changes no counter, no commit and no size: only noisy cells.
 """
 
 from __future__ import annotations
@@ -21,53 +21,60 @@ from panstream.server.ingest.request_bodies import BEACONS, RequestBody
 PATH = "/v1/beacon"
 PIXEL = "/v1/beacon.gif"
 SCRIPT = "/panstream.js"
-LONGEST = 4_096  # bytes of a beacon's body
-_RATE = 4 << 20  # bytes a second that the basket has room for
-# Bytes of it
-_LEAST = 1 << 20
-_MOST = 16 << 20
-# Bytes of a header that count
-_AGENT = 512
-_LANGUAGE = 35
-_FORWARDED = 1_000
-_MAPPED = "::ffff:"
+MAX_BEACON = 4_096  # bytes of a beacon's body
+_RATE = 4 << 20  # bytes a second, for which the buffer has capacity
+_MIN_CAPACITY = 1 << 20  # bytes
+_MAX_CAPACITY = 16 << 20
+_MAX_AGENT = 512  # characters of a header that are used
+_MAX_LANGUAGE = 35
+_MAX_FORWARDED = 1_000
+_MAPPED = "::ffff:"  # prefix of an IPv4 address in IPv6
 _FULL = "too many beacons are waiting; try again"
-_TAKEN = (
+_ACCEPTED = (
     b"HTTP/1.1 204 No Content\r\naccess-control-allow-origin: %b\r\nvary: origin\r\ncache-control: no-store\r\n\r\n"
 )
 
 
 class BeaconBuffer:
-    """Takes beacons. ``submit`` has what has come applied; ``check`` refuses everything while the server stops."""
+    """Collects the beacons of a step.
+
+    Args:
+        web: The website's configuration.
+        quotas: Where the buffer's memory is reserved.
+        submit: Applies the beacons of a step.
+        check: Raises HttpError while the server stops.
+        period: Seconds of a step.
+    """
 
     def __init__(
         self,
         web: WebConfig,
-        gate: QuotaTracker,
+        quotas: QuotaTracker,
         submit: Callable[[Job], None],
         check: Callable[[], None],
         period: float,
     ) -> None:
         self._site = web.site
-        self._gate = gate
+        self._quotas = quotas
         self._submit = submit
         self._check = check
         self._period = period
-        self._answers = {origin: _TAKEN % origin.encode() for origin in web.origins}
+        self._answers = {origin: _ACCEPTED % origin.encode() for origin in web.origins}
         self._proxies = web.trusted_proxies
         self._first = f"POST {PATH} HTTP/1.1\r\n".encode()
-        self._size = min(_MOST, max(_LEAST, round(_RATE * period)))  # the same however many come
-        self._body: RequestBody | None = self._clear()
+        # Fixed, so that the memory in use does not depend on the number of beacons.
+        self._capacity = min(_MAX_CAPACITY, max(_MIN_CAPACITY, round(_RATE * period)))
+        self._body: RequestBody | None = self._new_body()
         self._timer: asyncio.TimerHandle | None = None
 
-    # On the event loop.
+    # All methods are for the event loop.
 
     def start(self) -> None:
-        """Hand over what has come whenever a step is over, whether or not anything came."""
+        """Submit the buffer at the end of every step, whether or not it has beacons."""
         self._timer = asyncio.get_running_loop().call_later(self._period, self._tick)
 
     def stop(self) -> None:
-        """Hand over what is left; nothing is taken any more."""
+        """Submit the buffered beacons, and refuse further ones."""
         if self._timer is not None:
             self._timer.cancel()
         self._submit_buffered()
@@ -76,17 +83,19 @@ class BeaconBuffer:
             self._body = None
 
     def read(self, data: bytearray, start: int, stop: int, peer: str) -> tuple[bytes, int] | None:
-        """Take the beacon that stands whole in ``data[start:stop]``; return the answer and where the request ends.
+        """Process a complete beacon request in ``data[start:stop]``.
 
-        None if it is not whole, unusual, or to be refused: then it goes the general way.
+        Returns:
+            The response, and where the request ends. None if it is incomplete, unusual or to be refused: then it takes
+            the general path.
         """
-        head = read_head(data, start, min(stop, start + self._gate.limits.head), self._first)
+        head = read_head(data, start, min(stop, start + self._quotas.limits.head), self._first)
         if head is None:
             return None
         headers, begin = head
         end = begin + int(headers["content-length"])
         answer = self._answers.get(headers.get("origin", ""))
-        if answer is None or end > stop or end - begin > LONGEST:
+        if answer is None or end > stop or end - begin > MAX_BEACON:
             return None
         with memoryview(data) as view:
             content = bytes(view[begin:end])
@@ -101,32 +110,33 @@ class BeaconBuffer:
         return origin in self._answers
 
     def take(self, headers: Mapping[str, str], content: bytes, peer: str) -> None:
-        """Put a beacon into the basket, unless its browser asks not to be counted; refuse if that is full."""
+        """Buffer a beacon, unless its browser asks not to be counted.
+
+        Raises:
+            HttpError: If the buffer is full, or the server is stopping.
+        """
         self._check()
         if headers.get("dnt") == "1" or headers.get("sec-gpc") == "1":
             return
-        agent = headers.get("user-agent", "")[:_AGENT]
-        language = headers.get("accept-language", "").partition(",")[0].partition(";")[0][:_LANGUAGE]
+        agent = headers.get("user-agent", "")[:_MAX_AGENT]
+        language = headers.get("accept-language", "").partition(",")[0].partition(";")[0][:_MAX_LANGUAGE]
         head = f"{self._site} {self._address(headers, peer)}\n{_line(agent)}\n{_line(language)}\n"
         line = b"%b%b\n" % (head.encode("utf-8", "replace"), content.replace(b"\n", b" "))
-        body = self._body
-        size = len(line) if self._body is None else self._body.size + len(line)
-        if body is None or size > self._size:
+        if self._body is None or self._body.size + len(line) > self._capacity:
             raise HttpError("unavailable", _FULL, retry_after=1)
-        body.data[body.size : size] = line
-        body.size = size
+        self._body.append(line)
 
     def _address(self, headers: Mapping[str, str], peer: str) -> str:
-        """Return the visitor's address: the connection's, or what proxies that are trusted say it is."""
+        """Return the visitor's address: the connection's, or what trusted proxies have forwarded."""
         address = peer.removeprefix(_MAPPED)
         if not self._proxies or not _is_in(address, self._proxies):
             return address
-        for candidate in reversed(headers.get("x-forwarded-for", "")[-_FORWARDED:].split(",")):
+        for candidate in reversed(headers.get("x-forwarded-for", "")[-_MAX_FORWARDED:].split(",")):
             text = candidate.strip().removeprefix(_MAPPED)
             try:
                 ipaddress.ip_address(text)
             except ValueError:
-                break  # what stands before it is not to be believed either
+                break  # entries before an invalid one are not trusted either
             address = text
             if not _is_in(address, self._proxies):
                 break
@@ -141,12 +151,12 @@ class BeaconBuffer:
         self._body = None
         if body is not None:
             self._submit(Job(body))
-        with contextlib.suppress(HttpError):  # no memory for the next one: it is tried again after this step
-            self._body = self._clear()
+        with contextlib.suppress(HttpError):  # no memory for the next step: tried again at its end
+            self._body = self._new_body()
 
-    def _clear(self) -> RequestBody:
-        body = RequestBody(self._gate, BEACONS, "identity", token=BEACONS)
-        body.make_room(self._size)
+    def _new_body(self) -> RequestBody:
+        body = RequestBody(self._quotas, BEACONS, "identity", token=BEACONS)
+        body.ensure_capacity(self._capacity)
         return body
 
 
