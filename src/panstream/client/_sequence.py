@@ -1,4 +1,4 @@
-"""Below the client: the sequence of a producer's batches, each delivered until it is answered, in order."""
+"""The batches of a producer, numbered in order, each delivered until it is answered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import quote
 from panstream.client._transport import LINES, HttpConnection
 from panstream.errors import BatchStatusUnknown, PanstreamError, RequestRejected, ServerUnreachable
 
-_OPENINGS = 3  # of the producer for one batch
-_POINTLESS = (401, 403, 404)  # statuses that an empty batch would get, too
+_MAX_OPENINGS = 3  # of the producer for one batch
+_NOT_ABOUT_CONTENT = (401, 403, 404)  # statuses that an empty batch would get as well
 
 
 @dataclass(slots=True, eq=False)
@@ -22,27 +22,27 @@ class Batch:
     body: Any = field(repr=False)
     headers: dict[str, str]
     number: int | None = None  # None until the producer is open
-    unanswered: bool = False  # whether a try may have been counted although no answer said so
-    stuck: bool = False  # whether all tries failed, and it waits to be sent again
-    uncertain: bool = False  # whether the producer was opened anew while the batch was unanswered
-    behind: bool = False  # whether the server refused it for want of an earlier one
+    unanswered: bool = False  # whether an attempt may have been counted although no answer said so
+    stuck: bool = False  # whether all attempts failed, and it waits to be sent again
+    uncertain: bool = False  # whether the producer was reopened while the batch was unanswered
+    behind: bool = False  # whether the server refused it because an earlier one is missing
     openings: int = 0  # of the producer for this batch
-    refusal: RequestRejected | None = None  # why an empty batch is sent in its place
+    refusal: RequestRejected | None = None  # why an empty batch is sent under its number
 
 
 class BatchSequence:
-    """The batches of one producer, numbered in the order in which they were cut, over all connections.
+    """The batches of one producer, numbered in the order in which they were added, over all connections.
 
-    The server applies them in this order. For any thread: a thread per connection delivers one batch at a time.
+    The server applies them in this order. Thread-safe: a thread per connection delivers one batch at a time.
 
-    A number is never used for other rows unless the producer was opened again, which fences off what is under way
-    under its earlier id. A batch that the server refuses for its content leaves no gap: an empty one takes its number.
+    A number is never used for other rows unless the producer was reopened, which fences off requests under its earlier
+    id. A batch that the server refuses for its content leaves no gap: an empty one is sent under its number.
     """
 
-    def __init__(self, producer: str, stream: str, wire: HttpConnection) -> None:
+    def __init__(self, producer: str, stream: str, connection: HttpConnection) -> None:
         self._events = f"/v1/streams/{quote(stream, safe='')}/events"
         self._producer = f"/v1/producers/{quote(producer, safe='')}"
-        self._wire = wire
+        self._connection = connection
         self._changed = threading.Condition()
         self._id: str | None = None
         self._last = 0  # the highest number in use
@@ -52,13 +52,13 @@ class BatchSequence:
         self._stopped = False
 
     def open(self) -> int:
-        """Open the producer, or take it over; return the number of the last batch that the server has of it."""
+        """Open the producer, or take it over; return its last sequence number on the server."""
         with self._changed:
             self._changed.wait_for(lambda: not self._sending)
             return self._open()
 
     def add(self, body: Any, headers: dict[str, str]) -> Batch:
-        """Append a batch, to be delivered; call it in the order of the rows."""
+        """Append a batch; call it in the order of the rows, then `deliver` the batch."""
         batch = Batch(body, headers)
         with self._changed:
             self._batches.append(batch)
@@ -67,7 +67,7 @@ class BatchSequence:
                 batch.number = self._last
         return batch
 
-    def deliver(self, batch: Batch, wire: HttpConnection) -> dict[str, Any]:
+    def deliver(self, batch: Batch, connection: HttpConnection) -> dict[str, Any]:
         """Return the server's answer to a batch.
 
         Raises:
@@ -81,35 +81,35 @@ class BatchSequence:
             answer: dict[str, Any] | None = None
             failure: BaseException | None = None
             try:
-                answer = self._try(batch, producer_id, wire)
+                answer = self._try(batch, producer_id, connection)
             except BaseException as error:
                 failure = error
-            # The outcome is recorded together with the end of the try: the producer is opened anew, and batches are
-            # numbered anew, only between tries.
+            # Under one lock with the end of the attempt: the producer is reopened, and batches are renumbered, only
+            # while no attempt is in progress.
             with self._changed:
                 self._sending -= 1
                 self._changed.notify_all()
-                if self._settle(batch, producer_id, answer, failure):
+                if self._record_outcome(batch, producer_id, answer, failure):
                     assert answer is not None
                     return answer
 
     def stop(self) -> None:
-        """Have nobody wait for an earlier batch any more."""
+        """Fail all deliveries that wait for an earlier batch."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def close(self, *, forget: bool) -> None:
-        """Close the connection; and the producer, if it is to be forgotten and the server can be reached."""
-        self._wire.close()
+        """Close the connection; with ``forget`` also the producer on the server, if that can be reached."""
+        self._connection.close()
         if forget and self._id is not None:
-            wire = self._wire.clone(once=True)
+            connection = self._connection.clone(once=True)
             with contextlib.suppress(PanstreamError):
-                wire.request("DELETE", self._producer)
-            wire.close()
+                connection.request("DELETE", self._producer)
+            connection.close()
 
     def _open(self) -> int:
-        answer = self._wire.request("POST", self._producer, b"")
+        answer = self._connection.request("POST", self._producer, b"")
         self._id = str(answer["id"])
         self._window = int(answer["in_flight"])
         self._last = int(answer["last"])
@@ -155,7 +155,7 @@ class BatchSequence:
             raise
 
     def _may_send(self, batch: Batch) -> bool:
-        """Return whether the server has a place for a batch while those before it are under way."""
+        """Return whether the server would hold a batch while earlier ones are in flight."""
         first = self._batches[0]
         if batch.behind:
             return batch is first
@@ -163,17 +163,22 @@ class BatchSequence:
         assert first.number is not None
         return batch.number < first.number + self._window
 
-    def _try(self, batch: Batch, producer_id: str, wire: HttpConnection) -> dict[str, Any]:
+    def _try(self, batch: Batch, producer_id: str, connection: HttpConnection) -> dict[str, Any]:
         origin = {"Panstream-Producer": producer_id, "Panstream-Sequence": str(batch.number)}
         try:
-            return dict(wire.request("POST", self._events, batch.body, {**batch.headers, **origin}))
+            return dict(connection.request("POST", self._events, batch.body, {**batch.headers, **origin}))
         finally:
-            batch.unanswered |= wire.unanswered
+            batch.unanswered |= connection.unanswered
 
-    def _settle(
+    def _record_outcome(
         self, batch: Batch, producer_id: str, answer: dict[str, Any] | None, failure: BaseException | None
     ) -> bool:
-        """Record how a try ended; False if the batch is to be sent again."""
+        """Record how an attempt ended; False if the batch has to be sent again.
+
+        Raises:
+            RequestRejected, BatchStatusUnknown: The batch is dropped.
+            ServerUnreachable: The batch is stuck.
+        """
         if answer is not None:
             self._drop(batch)
             if batch.refusal is not None:
@@ -194,17 +199,17 @@ class BatchSequence:
             batch.behind = True
             return False
         if failure.code not in ("unknown_producer", "sequence_gap"):
-            if batch.refusal is None and failure.status not in _POINTLESS:
+            if batch.refusal is None and failure.status not in _NOT_ABOUT_CONTENT:
                 batch.refusal = failure
                 batch.body = b""
                 batch.headers = {"Content-Type": LINES}
                 return False
-            self._lose(producer_id)  # or those behind it would wait for its number
+            self._mark_closed(producer_id)  # or later batches would wait for its number
             self._drop(batch)
             raise batch.refusal or failure
-        self._lose(producer_id)
+        self._mark_closed(producer_id)
         batch.openings += 1
-        if batch.refusal is not None or batch.openings >= _OPENINGS:
+        if batch.refusal is not None or batch.openings >= _MAX_OPENINGS:
             self._drop(batch)
             raise batch.refusal or failure
         if batch.unanswered and failure.code == "unknown_producer":
@@ -213,8 +218,8 @@ class BatchSequence:
         batch.unanswered = False  # the server lacks earlier ones, so it does not have this one
         return False
 
-    def _lose(self, producer_id: str) -> None:
-        """Have the producer opened anew, unless it was since."""
+    def _mark_closed(self, producer_id: str) -> None:
+        """Reopen the producer before the next attempt, unless another thread has done so."""
         if self._id == producer_id:
             self._id = None
 

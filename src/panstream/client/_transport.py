@@ -1,4 +1,4 @@
-"""Below the client: rows as bodies of requests, and connections."""
+"""Connections to a server with retries, and rows as Arrow bodies."""
 
 from __future__ import annotations
 
@@ -24,13 +24,21 @@ from panstream.errors import (
 )
 
 COMPRESSIONS = (None, "gzip", "zstd")
-_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_RETRIED_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 LINES = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long to go on trying. Times are seconds; pauses double from ``initial_delay`` to ``max_delay``."""
+    """Retries with exponential backoff; honours Retry-After.
+
+    Attributes:
+        max_attempts: Attempts in total.
+        initial_delay: Seconds before the second attempt; doubled after each.
+        max_delay: Longest delay in seconds, also for Retry-After.
+        timeout: Seconds for one response.
+        sleep: For tests.
+    """
 
     max_attempts: int = 8
     initial_delay: float = 0.05
@@ -39,15 +47,15 @@ class RetryPolicy:
     sleep: Callable[[float], None] = time.sleep
 
     def delay(self, number: int, retry_after: str | None = None) -> None:
-        """Wait before another try; ``retry_after`` is the server's Retry-After."""
-        wished = float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
-        self.sleep(min(self.max_delay, max(wished, self.initial_delay * 2.0**number)))
+        """Wait before the next attempt, after ``number`` earlier delays; ``retry_after`` is the header's value."""
+        server_delay = float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0
+        self.sleep(min(self.max_delay, max(server_delay, self.initial_delay * 2.0**number)))
 
 
 class HttpConnection:
-    """A connection that is made when needed, and again when lost. For one thread at a time."""
+    """An HTTP connection that is opened when needed, and reopened when lost. Not thread-safe."""
 
-    def __init__(self, url: str, token: str | None, ca_file: str | None, patience: RetryPolicy) -> None:
+    def __init__(self, url: str, token: str | None, ca_file: str | None, retry: RetryPolicy) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
             raise InvalidParameter("url must look like https://host:port, with nothing after the port")
@@ -58,25 +66,29 @@ class HttpConnection:
         self._url = url
         self._token = token
         self._ca_file = ca_file
-        self._patience = patience
+        self._retry = retry
         self._base = parts.path.rstrip("/")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connection: http.client.HTTPConnection | None = None
-        self.unanswered = False  # whether a try of the last request may have been taken although no answer said so
+        self.unanswered = False  # whether an attempt of the last request may have been processed without an answer
 
     def clone(self, *, once: bool = False) -> HttpConnection:
-        """Return another connection to the same server; ``once`` tries everything once."""
-        patience = RetryPolicy(max_attempts=1, timeout=self._patience.timeout) if once else self._patience
-        return HttpConnection(self._url, self._token, self._ca_file, patience)
+        """Return another connection to the same server; with ``once``, without retries."""
+        retry = RetryPolicy(max_attempts=1, timeout=self._retry.timeout) if once else self._retry
+        return HttpConnection(self._url, self._token, self._ca_file, retry)
 
     def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
-        """Return the answer's JSON. Sends the same again while the server cannot be reached or is busy.
+        """Send a request, again while the server cannot be reached or is busy; return the response's JSON.
 
-        Only for requests that may be repeated.
+        Without `clone(once=True)` only for requests that may be repeated.
+
+        Raises:
+            RequestRejected: If the server refuses the request.
+            ServerUnreachable: If no attempt was answered, or the certificate is not trusted.
         """
         reason = ""
         self.unanswered = False
-        for number in range(self._patience.max_attempts):
+        for number in range(self._retry.max_attempts):
             wait: str | None = None
             try:
                 status, answer, wait = self._exchange(method, path, body, headers or {})
@@ -94,15 +106,13 @@ class HttpConnection:
                 if status == 200:
                     return answer
                 code, message = _error(answer, status)
-                if status not in _AGAIN:
+                if status not in _RETRIED_STATUSES:
                     raise RequestRejected(message, code=code, status=status)
                 reason = code
                 self.unanswered |= status != 429
-            if number + 1 < self._patience.max_attempts:
-                self._patience.delay(number, wait)
-        raise ServerUnreachable(
-            f"no answer after {self._patience.max_attempts} tries; the last one ended with {reason}"
-        )
+            if number + 1 < self._retry.max_attempts:
+                self._retry.delay(number, wait)
+        raise ServerUnreachable(f"no answer after {self._retry.max_attempts} tries; the last one ended with {reason}")
 
     def _exchange(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> tuple[int, Any, str | None]:
         connection = self._open()
@@ -114,7 +124,7 @@ class HttpConnection:
         return response.status, _json(data), response.headers.get("Retry-After")
 
     def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the server-sent events of one connection, until it ends."""
+        """Yield kind and data of server-sent events, until the server closes the connection."""
         connection = self._open()
         connection.request("GET", self._base + path, headers={**self._headers, "Accept": "text/event-stream"})
         response = connection.getresponse()
@@ -146,11 +156,11 @@ class HttpConnection:
             kind: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
             if parts.scheme == "https":
                 kind = partial(http.client.HTTPSConnection, context=ssl.create_default_context(cafile=self._ca_file))
-            self._connection = kind(parts.hostname or "", parts.port, timeout=self._patience.timeout)
+            self._connection = kind(parts.hostname or "", parts.port, timeout=self._retry.timeout)
         return self._connection
 
     def close(self) -> None:
-        """Close the connection; the next request makes a new one."""
+        """Close the connection; the next request opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -170,9 +180,13 @@ def _error(answer: Any, status: int) -> tuple[str, str]:
 
 
 def as_batches(rows: Any) -> list[Any]:
-    """Return rows as record batches: a mapping of columns, a sequence of dicts, or an Arrow, pandas or polars table."""
+    """Convert rows to record batches: a mapping of columns, a sequence of dicts, or an Arrow, pandas or polars table.
+
+    Raises:
+        InvalidBatch: For anything else; without the library's message, which may quote values.
+    """
     pa = import_optional("pyarrow", "the client", "arrow")
-    with contextlib.suppress(pa.ArrowException, TypeError, AttributeError):  # their messages may quote values
+    with contextlib.suppress(pa.ArrowException, TypeError, AttributeError):
         if isinstance(rows, pa.RecordBatch):
             return [rows]
         if isinstance(rows, pa.Table):
@@ -189,7 +203,11 @@ def as_batches(rows: Any) -> list[Any]:
 
 
 def encode(batches: list[Any], compression: str | None) -> Any:
-    """Return one IPC stream with all rows in one batch."""
+    """Serialize rows as one Arrow IPC stream with one record batch.
+
+    Raises:
+        InvalidBatch: If the batches have different schemas.
+    """
     pa = import_optional("pyarrow", "the client", "arrow")
     table = translate_errors(
         lambda: pa.Table.from_batches(batches).combine_chunks() if len(batches) > 1 else None,

@@ -1,4 +1,4 @@
-"""The client for programs with an event loop: the same calls, awaited. Connections live in threads of their own."""
+"""The client for asyncio programs: the calls of `Client`, made in other threads and awaited."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class AsyncClient:
 
     def __init__(self, url: str, **settings: Any) -> None:
         self._client = Client(url, **settings)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def sent(self) -> DeliveryReport:
-        """Return what the server has acknowledged."""
+        """What the server has acknowledged as durable."""
         return self._client.sent
 
     async def __aenter__(self) -> Self:
@@ -42,38 +42,38 @@ class AsyncClient:
             await asyncio.to_thread(self._client.close)
 
     async def open(self) -> int:
-        """Open the producer now; return the number of the last batch that the server has of it."""
+        """Open the producer; return its last sequence number on the server."""
         return await self._ask(self._client.open)
 
     async def send(self, rows: Any) -> None:
-        """Take rows; full batches go on their way."""
+        """Add rows, and send full batches."""
         await self._ask(self._client.send, rows)
 
     async def flush(self) -> DeliveryReport:
-        """Return when everything is durable on the server."""
+        """Send all rows; everything is durable on the server when this returns."""
         return await self._ask(self._client.flush)
 
     async def queries(self) -> dict[str, Any]:
-        """Return the stream and its questions."""
+        """Return the stream and its queries, with their claims."""
         return await self._ask(self._client.queries)
 
     async def releases(self, query: str | None = None, **options: Any) -> list[dict[str, Any]]:
-        """Return what was published, oldest first."""
+        """Return published releases, oldest first."""
         return await self._ask(self._client.releases, query, **options)
 
     async def listen(self, query: str | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Yield releases, old ones first, then each as it is published."""
+        """Yield past releases, then each new one as it is published."""
         stream = self._client.listen(query)
         end: dict[str, Any] = {}
         while (item := await asyncio.to_thread(next, stream, end)) is not end:
             yield item
 
     async def ledger(self) -> dict[str, Any]:
-        """Return what was spent."""
+        """Return the privacy loss so far, in total and by charge."""
         return await self._ask(self._client.ledger)
 
     async def release(self, query: str) -> list[dict[str, Any]]:
-        """Answer a query without schedule now (admin)."""
+        """Release a query without a schedule (scope admin)."""
         return await asyncio.to_thread(self._client.release, query)
 
     async def intrusions(self) -> dict[str, Any]:
@@ -81,10 +81,10 @@ class AsyncClient:
         return await self._ask(self._client.intrusions)
 
     async def announce_intrusion(self, *, copied_at: str | None = None, just_now: bool = False) -> dict[str, Any]:
-        """Tell the server that its state may have been copied (admin)."""
+        """Announce that the server's state may have been copied (scope admin)."""
         return await self._ask(self._client.announce_intrusion, copied_at=copied_at, just_now=just_now)
 
     async def _ask(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Call in a thread, one call at a time: reading shares one connection."""
-        async with self._turn:
+        """Make a call in another thread, one at a time: all calls share one connection."""
+        async with self._lock:
             return await asyncio.to_thread(call, *args, **options)

@@ -1,8 +1,8 @@
-"""Sending events to a panstream server, and reading what it publishes.
+"""Sends events to a panstream server, and reads what it publishes.
 
-Rows are collected into batches, each batch is sent as Arrow by one of a few connections ("lanes"), and a batch that was
-not answered is sent again under the same number, so that it counts once. A lane has one batch under way at a time. All
-lanes together are one producer, whose batches the server applies in the order in which they were cut.
+Rows are collected into batches. Each batch is sent as Arrow on one of a few connections, and one that was not answered
+is sent again under the same number, so that it counts once. A connection has one batch in flight at a time. All
+connections together are one producer, whose batches the server applies in the order in which they were created.
 """
 
 from __future__ import annotations
@@ -24,24 +24,31 @@ from panstream.primitives import validation as checks
 from panstream.primitives.noise.entropy import random_id
 
 _ARROW = "application/vnd.apache.arrow.stream"
-_AHEAD = 8  # batches that may wait for their turn when they go by the clock
+_MAX_PACED = 8  # batches of rows that may be collected when they are sent by the clock
 
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """What the server has acknowledged: it is durable there."""
+    """What the server has acknowledged as durable.
+
+    Attributes:
+        batches: Batches.
+        rows: Rows.
+        skipped: Rows that no query could use.
+        late: Rows whose window was over.
+        repeated: Batches that an earlier attempt had delivered, whose answer was lost; not in ``skipped`` and ``late``.
+        uncertain: Batches that may or may not have been counted; not in ``batches`` and ``rows``.
+    """
 
     batches: int = 0
     rows: int = 0
-    skipped: int = 0  # rows that no query could use
-    late: int = 0  # rows whose window was over
-    repeated: int = (
-        0  # batches that an earlier try had brought, whose answer was lost; ``skipped`` and ``late`` leave them out
-    )
-    uncertain: int = 0  # batches that may or may not have been counted; not among ``batches`` and ``rows``
+    skipped: int = 0
+    late: int = 0
+    repeated: int = 0
+    uncertain: int = 0
 
     def add(self, answer: dict[str, Any]) -> None:
-        """Add one batch."""
+        """Add the server's answer to one batch."""
         self.batches += 1
         self.rows += answer["rows"]
         self.skipped += answer["skipped"]["count"]
@@ -50,10 +57,10 @@ class DeliveryReport:
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Sender:
     """A connection, and the batch that it delivers."""
 
-    wire: HttpConnection
+    connection: HttpConnection
     batch: Batch | None = None
 
 
@@ -113,18 +120,18 @@ class Client:
         self._compression = compression
         self._pace = pace
         self._control = HttpConnection(url, token, ca_file, retry or RetryPolicy())
-        self._passing = producer is None  # whether its producer ends with it
+        self._is_anonymous = producer is None  # whether the producer is closed with the client
         name = producer or f"client-{random_id(8).hex()}"
         self._sequence = BatchSequence(name, stream, self._control.clone())
-        self._lanes = [_Lane(self._control.clone()) for _ in range(connections)]
-        self._free: deque[_Lane] = deque(self._lanes)
+        self._senders = [_Sender(self._control.clone()) for _ in range(connections)]
+        self._free: deque[_Sender] = deque(self._senders)
         self._freed = threading.Condition()
-        self._pool = ThreadPoolExecutor(connections, "panstream-lane")
+        self._pool = ThreadPoolExecutor(connections, "panstream-sender")
         self._pending: list[Any] = []
         self._pending_rows = 0
         self._under_way: set[Future[None]] = set()
-        self._failure: PanstreamError | None = None  # of a batch that is kept, to be sent again
-        self._refusals: list[RequestRejected] = []  # of batches that are gone: each is raised, whatever comes after
+        self._failure: PanstreamError | None = None  # of a batch that is held to be sent again
+        self._refusals: list[RequestRejected] = []  # of batches that were dropped: each is raised once
         self.sent = DeliveryReport()
         self._closed = threading.Event()
         if pace is not None:
@@ -143,22 +150,24 @@ class Client:
     # Sending.
 
     def open(self) -> int:
-        """Open the producer now, before anything is sent; return the number of the last batch the server has of it.
+        """Open the producer before anything is sent; return its last sequence number on the server.
 
-        A sender learns from it where an earlier one of its name stopped: batches are numbered 1, 2, ...
+        That is where an earlier client of the same name stopped: batches are numbered 1, 2, ...
         """
         return self._sequence.open()
 
     def send(self, rows: Any) -> None:
-        """Take rows; full batches go on their way. Waits while every lane is busy; raises if an earlier batch failed.
+        """Add rows, and send full batches; wait while all connections are busy.
 
-        A batch that was refused is dropped; one that was not answered is kept, and ``flush`` sends it again.
+        Raises:
+            RequestRejected: If an earlier batch was refused; it is dropped.
+            ServerUnreachable: If an earlier batch was not answered; ``flush`` sends it again.
         """
         self._check()
         for batch in as_batches(rows):
             start = 0
             while start < batch.num_rows:
-                capacity = self._room()
+                capacity = self._capacity()
                 with self._freed:
                     take = min(batch.num_rows - start, capacity)
                     self._pending.append(batch.slice(start, take))
@@ -168,7 +177,7 @@ class Client:
                     self._dispatch()
 
     def send_body(self, body: Any, content_type: str, encoding: str | None = None) -> None:
-        """Send bytes as they are, as one batch: CSV with its header line, JSON lines or an Arrow stream."""
+        """Send bytes as one batch, unchanged: CSV with its header line, JSON lines or an Arrow stream."""
         if self._pace is not None:
             raise InvalidParameter(
                 "bodies go as they are, and cannot be sent by the clock: leave pace out, or send rows"
@@ -180,9 +189,11 @@ class Client:
         self._start(self._wait_for_connection(), body, headers)
 
     def flush(self) -> DeliveryReport:
-        """Send what waits, and return when everything is durable on the server. What was not answered is sent again.
+        """Send all rows, and batches that were not answered; everything is durable on the server when this returns.
 
-        Raises what a batch was refused for, one refusal a call: call it again to hear of the others.
+        Raises:
+            RequestRejected: If a batch was refused. One refusal is raised per call: call it again for the others.
+            ServerUnreachable: If a batch was not answered.
         """
         with self._freed:
             self._failure = None
@@ -196,42 +207,42 @@ class Client:
         return self.sent
 
     def close(self) -> None:
-        """Close connections, and the producer if it has no name of its own. What was not flushed is lost."""
+        """Close connections, and the producer unless it was named. What was not flushed is lost."""
         self._closed.set()
         self._sequence.stop()
         self._pool.shutdown(cancel_futures=True)
-        for lane in self._lanes:
-            lane.wire.close()
-        self._sequence.close(forget=self._passing)
+        for sender in self._senders:
+            sender.connection.close()
+        self._sequence.close(forget=self._is_anonymous)
         self._control.close()
         self._pending.clear()
 
-    def _room(self) -> int:
-        """Return how many rows more may be collected; by the clock, wait until there are some."""
+    def _capacity(self) -> int:
+        """Return how many more rows may be collected; with ``pace``, wait until it is at least one."""
         if self._pace is None:
             return self._rows - self._pending_rows
-        max_rows = _AHEAD * self._rows
+        max_rows = _MAX_PACED * self._rows
         self._wait_for(lambda: self._pending_rows < max_rows)
         return max_rows - self._pending_rows
 
     def _wait_for(self, done: Callable[[], bool]) -> None:
-        """Wait for something, or raise what failed meanwhile."""
+        """Wait until ``done()``, or raise what failed meanwhile."""
         with self._freed:
             self._freed.wait_for(lambda: done() or self._failure is not None or self._refusals)
         self._check()
 
     def _dispatch(self) -> None:
-        """Send the next batch of rows that were collected, or none if there are none."""
-        lane = self._wait_for_connection()
+        """Send the next batch of collected rows, an empty one if there are none."""
+        sender = self._wait_for_connection()
         try:
             body = self._next_body()
         except BaseException:
-            self._return_connection(lane)
+            self._return_connection(sender)
             raise
         headers = {"Content-Type": LINES if body is None else _ARROW}
         if self._compression is not None and body is not None:
             headers["Content-Encoding"] = self._compression
-        self._start(lane, b"" if body is None else body, headers)
+        self._start(sender, b"" if body is None else body, headers)
 
     def _next_body(self) -> Any:
         taken = list[Any]()
@@ -254,7 +265,7 @@ class Client:
             self._tick()
 
     def _tick(self) -> None:
-        """Send one batch, empty if no rows wait; what goes wrong is for the next caller to hear."""
+        """Send one batch, empty if there are no rows; an error is raised by the next call of the user."""
         failure: PanstreamError | None = None
         try:
             self._dispatch()
@@ -266,8 +277,8 @@ class Client:
             self._failure = failure or self._failure
             self._freed.notify_all()
 
-    def _wait_for_connection(self) -> _Lane:
-        """Return a lane; wait while all of them are busy, raise if they are stuck."""
+    def _wait_for_connection(self) -> _Sender:
+        """Return an idle connection; wait while all of them are busy, raise if a batch of one is stuck."""
         with self._freed:
             self._freed.wait_for(lambda: self._free or self._failure is not None)
             if not self._free:
@@ -277,35 +288,35 @@ class Client:
                 raise failure
             return self._free.popleft()
 
-    def _return_connection(self, lane: _Lane) -> None:
+    def _return_connection(self, sender: _Sender) -> None:
         with self._freed:
-            lane.batch = None
-            self._free.append(lane)
+            sender.batch = None
+            self._free.append(sender)
             self._freed.notify_all()
 
-    def _start(self, lane: _Lane, body: Any, headers: dict[str, str]) -> None:
-        lane.batch = self._sequence.add(body, headers)
-        self._submit(lane)
+    def _start(self, sender: _Sender, body: Any, headers: dict[str, str]) -> None:
+        sender.batch = self._sequence.add(body, headers)
+        self._submit(sender)
 
-    def _submit(self, lane: _Lane) -> None:
-        future = self._pool.submit(self._send, lane)
+    def _submit(self, sender: _Sender) -> None:
+        future = self._pool.submit(self._send, sender)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
 
     def _send_again(self) -> None:
-        """Send all batches that were not answered, and wait for them; together, since each waits for those before."""
-        stuck = [(lane, lane.batch) for lane in self._lanes if lane.batch is not None and lane.batch.stuck]
+        """Send all batches that were not answered, and wait; concurrently, since each waits for earlier ones."""
+        stuck = [(sender, sender.batch) for sender in self._senders if sender.batch is not None and sender.batch.stuck]
         for _, batch in stuck:
             batch.stuck = False
-        for lane, _ in stuck:
-            self._submit(lane)
+        for sender, _ in stuck:
+            self._submit(sender)
         wait(list(self._under_way))
 
-    def _send(self, lane: _Lane) -> None:
+    def _send(self, sender: _Sender) -> None:
         failure: PanstreamError | None = None
-        assert lane.batch is not None
+        assert sender.batch is not None
         try:
-            answer = self._sequence.deliver(lane.batch, lane.wire)
+            answer = self._sequence.deliver(sender.batch, sender.connection)
         except PanstreamError as error:
             failure = error
         with self._freed:
@@ -318,7 +329,7 @@ class Client:
                 self._failure = failure
             self._freed.notify_all()
         if failure is None or isinstance(failure, RequestRejected):
-            self._return_connection(lane)
+            self._return_connection(sender)
 
     def _check(self) -> None:
         with self._freed:
@@ -332,20 +343,20 @@ class Client:
     # Reading.
 
     def queries(self) -> dict[str, Any]:
-        """Return the stream and its questions, with what each of them promises."""
+        """Return the stream and its queries, with their claims."""
         return dict(self._control.request("GET", "/v1/queries"))
 
     def releases(
         self, query: str | None = None, *, since: str | None = None, limit: int = 1_000
     ) -> list[dict[str, Any]]:
-        """Return what was published, oldest first."""
+        """Return published releases, oldest first; of one query, since a time (UTC), the latest ``limit``."""
         path = f"/v1/releases?limit={limit}"
         path += "" if query is None else f"&query={quote(query, safe='')}"
         path += "" if since is None else f"&since={quote(since, safe='')}"
         return list(self._control.request("GET", path)["releases"])
 
     def listen(self, query: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield releases, old ones first, then each as it is published, until the server ends the stream."""
+        """Yield past releases, then each new one as it is published, until the server closes the stream."""
         path = "/v1/releases" if query is None else f"/v1/releases?query={quote(query, safe='')}"
         seen: set[tuple[str, int]] = set()
         for kind, data in self._control.clone().events(path):
@@ -354,13 +365,11 @@ class Client:
                 yield data
 
     def ledger(self) -> dict[str, Any]:
-        """Return what was spent."""
+        """Return the privacy loss so far, in total and by charge."""
         return dict(self._control.request("GET", "/v1/ledger"))
 
     def release(self, query: str) -> list[dict[str, Any]]:
-        """Answer a query without schedule now (admin). Not repeated if the answer is lost: look at ``releases``
-        then.
-        """
+        """Release a query without a schedule (scope admin). Not retried: if the answer is lost, see ``releases``."""
         return list(self._once(f"/v1/queries/{quote(query, safe='')}/release", b"")["releases"])
 
     def intrusions(self) -> dict[str, Any]:
@@ -368,7 +377,7 @@ class Client:
         return dict(self._control.request("GET", "/v1/intrusions"))
 
     def announce_intrusion(self, *, copied_at: str | None = None, just_now: bool = False) -> dict[str, Any]:
-        """Tell the server that its state may have been copied (admin). Not repeated if the answer is lost.
+        """Announce that the server's state may have been copied (scope admin). Not retried.
 
         Args:
             copied_at: When the state was copied, with a time zone: "2026-03-08T03:00:00Z"; None if it is not known.
@@ -378,8 +387,8 @@ class Client:
         return self._once("/v1/intrusions", json.dumps(body).encode())
 
     def _once(self, path: str, body: bytes) -> dict[str, Any]:
-        wire = self._control.clone(once=True)
+        connection = self._control.clone(once=True)
         try:
-            return dict(wire.request("POST", path, body, {"Content-Type": "application/json"}))
+            return dict(connection.request("POST", path, body, {"Content-Type": "application/json"}))
         finally:
-            wire.close()
+            connection.close()
