@@ -16,7 +16,7 @@ from tests.network import unchanged
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PICTURES = os.environ.get("PANSTREAM_PICTURES") == "1"
-PATIENCE = 60_000  # milliseconds: an upper bound for a busy machine, not a wait
+TIMEOUT = 60_000  # milliseconds: an upper bound for a busy machine, not a wait
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _network_stays() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Not for longer than a module: Playwright's event loop would be in the way of other tests'."""
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=TIMEOUT)
     with sync_playwright() as playwright:
         found = launched(playwright)
         yield found
@@ -56,7 +56,7 @@ def visit(browser: Browser) -> Iterator[Open]:
         context = browser.new_context(viewport={"width": 1200, "height": 900}, **settings)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         if not noisy:
             page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: problems.append(str(error)))

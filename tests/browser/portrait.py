@@ -5,7 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
-from tests.browser.conftest import PATIENCE
+from tests.browser.conftest import TIMEOUT
 from tests.browser.serving import serving
 from tests.browser.shop import config, fill
 from tests.chromium import launched
@@ -22,7 +22,7 @@ def main() -> None:
                 viewport={"width": 1120, "height": 700}, color_scheme="light", device_scale_factor=1.5
             )
             page.goto(f"{server.address}/#/overview?period=week")
-            expect(page.locator("#status")).to_have_text("Live", timeout=PATIENCE)
+            expect(page.locator("#status")).to_have_text("Live", timeout=TIMEOUT)
             page.mouse.move(5, 5)
             page.evaluate("document.fonts.ready")
             page.screenshot(path=TARGET)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.conftest import PATIENCE
+from tests.browser.conftest import TIMEOUT
 from tests.browser.serving import Serving, serving
 
 pytestmark = pytest.mark.slow
@@ -99,7 +99,7 @@ def browse(browser: Browser) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(user_agent=AGENT, **settings)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         return page
 
     yield start
@@ -123,9 +123,9 @@ def settled(server: Serving, before: dict[str, int], wanted: dict[str, int]) -> 
 
 
 def answered(page: Page, act: Callable[[], Any], *, status: int = 204) -> None:
-    with page.expect_response(lambda response: "/v1/beacon" in response.url) as told:
+    with page.expect_response(lambda response: "/v1/beacon" in response.url) as response_info:
         act()
-    assert told.value.status == status
+    assert response_info.value.status == status
 
 
 def test_clicks_arrive_as_counted(shop: tuple[Serving, str, str], browse: Callable[..., Page], tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_rows_that_come_in_show_without_reloading(server: Serving, visit: Open) 
     page.evaluate("() => { window.sameDocument = true; }")
     expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(19|20),\d{3}$"))
     server.send(30_000, first=20_000)
-    # Noise of one answer is some dozens; 30,000 more rows can be told from it.
+    # Noise of one answer is some dozens, far less than 30,000 more rows.
     expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(49|50),\d{3}$"))
     assert page.evaluate("window.sameDocument")
     expect(page.locator("#spoken")).to_contain_text("New answer")
@@ -99,7 +99,7 @@ def test_an_answer_is_not_used_up_by_one_click(server: Serving, visit: Open, way
 
 
 def test_a_refusal_is_shown_in_the_server_s_words(server: Serving, visit: Open) -> None:
-    """The page still offers a release that somebody else has used up."""
+    """The page still offers a release that another client has used up."""
     page = visit(server, "/#/question/visitors", noisy=True)  # the browser itself notes the 409
     live(page)
     refusal = '{"error": {"code": "budget_exhausted", "message": "all 3 release(s) were made"}}'

@@ -69,7 +69,7 @@ def site(folder: Path, reader: str) -> Iterator[Serving]:
 
 
 def opened(site: Serving, visit: Open, reader: str, **settings: Any) -> Page:
-    """Open the page as somebody does who was given a link."""
+    """Open the page by a shared link."""
     page = visit(site, f"/#/?token={reader}", **settings)
     live(page)
     expect(page.locator("h1")).to_have_text("example.org")
@@ -115,7 +115,7 @@ def test_a_shared_link_shows_the_figures_as_published(site: Serving, visit: Open
     assert "δ\u00a01e-6" in card(page, "Top pages").inner_text()
     assert card(page, "Devices").locator(".ranked li").count() == 4
     page.reload()
-    live(page)  # the tab has kept the token
+    live(page)  # the tab has stored the token
 
 
 def test_counts_are_shown_from_0_up(site: Serving, visit: Open, reader: str) -> None:

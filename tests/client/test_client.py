@@ -265,7 +265,7 @@ def test_a_producer_that_the_server_does_not_know_is_opened_again(flaky: tuple[s
 
 
 def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: tuple[str, type[Flaky]]) -> None:
-    """It was sent without an answer, and then the producer was gone: to send it anew might count it twice."""
+    """It was sent without an answer, and then the producer was closed: sending it again might count it twice."""
     url, handler = flaky
     handler.script = [None, 409]
     with panstream.Client(url, stream="s", connections=1, producer="gate", retry=QUICK) as sender:
@@ -295,7 +295,7 @@ def test_the_number_of_batches_at_a_pace_says_nothing_about_rows(live: Live) -> 
 
 
 def test_a_pace_is_kept(live: Live) -> None:
-    """The clock's thread sends by itself; whoever flushes waits for it."""
+    """The pacing thread sends by itself; ``flush`` waits for it."""
     with client(live, connections=1, pace=0.01) as sender:
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
@@ -339,7 +339,7 @@ def arrow_stream(path: Path) -> None:
 
 
 def test_a_refusal_that_came_before_the_flush_is_raised_by_it(live: Live) -> None:
-    """The batch is gone, and whoever sent it must hear of it, even if others were taken meanwhile."""
+    """The batch is dropped, and the next call must raise its refusal, even if later batches were accepted."""
     with client(live, connections=1) as sender:
         sender.send_body(b"nonsense", "application/x-nonsense")
         wait(list(sender._under_way))
@@ -401,7 +401,7 @@ def test_the_command_fails_if_no_row_can_be_used_and_tells_every_refusal(live: L
 
 
 def test_late_rows_are_told_to_whoever_sent_them(tmp_path: Path) -> None:
-    """Standard error is no terminal here; what was late is told all the same, and the exit code says so."""
+    """Standard error is not a terminal here; late rows are reported all the same, and by the exit code."""
     with served(write_config(tmp_path, TIMED)) as server:
         send = ["send", f"http://{server.host}:{server.port}", "visits"]
         good = CliRunner().invoke(app, send, input=timed(60) + timed(120))

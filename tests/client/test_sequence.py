@@ -35,7 +35,7 @@ class Server:
         """Return the answer, or refuse; a batch that comes too early waits, though not for ever."""
         with self.changed:
             if self.forgets and not self.healthy and self.chance.random() < 0.03:
-                self.openings += 1  # somebody else took over, or it was retired
+                self.openings += 1  # another sender took over, or the producer was closed
             self.changed.wait_for(lambda: self._is_its_turn(producer, number), timeout=0.02)
             if producer != f"p@{self.openings}":
                 raise RequestRejected("", code="unknown_producer", status=409)

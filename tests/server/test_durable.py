@@ -114,11 +114,11 @@ def test_bodies_are_parsed_while_others_are_committed(
 
 def until(enough: Callable[[], bool]) -> None:
     """Wait until something holds, half a minute at most."""
-    patience = threading.Event()
+    pause = threading.Event()
     for _ in range(3000):
         if enough():
             return
-        patience.wait(0.01)
+        pause.wait(0.01)
     raise AssertionError("it did not happen")
 
 

@@ -1,5 +1,4 @@
-"""A body that fails is refused alone; an engine's thread that ends is noticed, told to whoever waits, and stops the
-server.
+"""A failing body is refused by itself; an engine's thread that ends refuses pending requests and stops the server.
 
 Every wait is bounded: what would hang fails here instead.
 """
@@ -330,7 +329,7 @@ PLANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_thread_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str) -> None:
-    """Whoever waits is told, /healthz fails, and the server ends with an error: exit code 1 of the command."""
+    """Pending requests are refused, /healthz fails, and the server ends with an error: exit code 1 of the command."""
     with dying(write_config(tmp_path)) as (server, ends):
         assert server.post(lines(2)).status == 200
         with monkeypatch.context() as patch:
@@ -356,7 +355,7 @@ def test_a_thread_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
     assert isinstance(ends[0], PanstreamError)
     with served(write_config(tmp_path)) as server:
         taken = sum(3 for answer in answers if answer.status == 200)
-        assert server.rows() in (2 + taken, 2 + taken + 3)  # what was durable when the answer failed is kept
+        assert server.rows() in (2 + taken, 2 + taken + 3)  # the last batch may have been durable
 
 
 @pytest.mark.slow

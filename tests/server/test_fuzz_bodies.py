@@ -1,4 +1,4 @@
-"""Bodies that nobody meant to send: never a 500, never a hang, and a good batch is taken in after each."""
+"""Random bodies: never a 500, never a hang, and a valid batch is applied after each."""
 
 from __future__ import annotations
 

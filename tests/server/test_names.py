@@ -1,4 +1,4 @@
-"""Names that nobody listed, over HTTP: the list that a statement shows, and counts of any name afterwards."""
+"""Open-domain names over HTTP: the list that a statement shows, and counts of any name afterwards."""
 
 from collections.abc import Iterator
 

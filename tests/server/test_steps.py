@@ -118,13 +118,15 @@ def seen_after(
         gate = QuotaTracker(Limits())
         shown = list[str]()
         for posts in steps:
-            told: list[Any] = []
+            outcomes: list[Any] = []
             for data, kind in posts:
                 body = RequestBody(gate, kind, "identity")
                 body.append(data)
-                worker.submit(Job(body, on_done=lambda result, refusal, told=told: told.append(refusal or result)))
+                worker.submit(
+                    Job(body, on_done=lambda result, refusal, outcomes=outcomes: outcomes.append(refusal or result))
+                )
             for _ in range(3000):
-                if len(worker._held) + len(told) == len(posts):
+                if len(worker._held) + len(outcomes) == len(posts):
                     break
                 await asyncio.sleep(0.01)
             else:
@@ -135,7 +137,7 @@ def seen_after(
             worker._jobs.put(Job(call=lambda engine: None))  # wakes it
             assert await asyncio.to_thread(pace.over.wait, 30)
             await asyncio.sleep(0)
-            assert len(told) == len(posts)
+            assert len(outcomes) == len(posts)
             figures = (await worker.call(lambda engine: metrics(engine, failed=worker.failed))).decode()
             shown.append(FIGURES.sub(r"\1 noised", figures))
             shown.append(json.dumps(await worker.call(_queries)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import socket
 import ssl
@@ -55,11 +56,11 @@ _GRACE = 20.0  # seconds for current requests when the server stops
 _TICK = 0.1  # seconds between checks whether it should
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _SAMPLE_VALUES = {
-    "int": "1",
-    "double": "1.0",
+    "int": 1,
+    "double": 1.0,
     "string": "a",
     "binary": "a",
-    "bool": "true",
+    "bool": True,
     "timestamp": "2000-01-01 00:00:00",
     "date": "2000-01-01",
 }
@@ -296,7 +297,7 @@ def _warm_up(config: Config) -> None:
     """
     config = replace(config, directory=None)
     schema = RowSchema.of(config.stream, config.needed_columns)
-    bodies = _bodies(schema)
+    bodies = _sample_bodies(schema)
     if config.web is not None and config.web.source == "beacon":
         bodies[BEACONS] = _SAMPLE_BEACON
     with contextlib.suppress(PanstreamError, HttpError), Selector(config) as select:
@@ -328,19 +329,15 @@ def _apply(config: Config, rows: RowBatch) -> None:
         engine.finish()
 
 
-def _bodies(schema: RowSchema) -> dict[str, bytes]:
-    names = list(schema.columns)
-    words = [_SAMPLE_VALUES[kind] for kind in schema.columns.values()]
-    quoted = [
-        word if kind in ("int", "double", "bool") else f'"{word}"'
-        for word, kind in zip(words, schema.columns.values(), strict=True)
-    ]
-    line = ",".join(f'"{name}":{word}' for name, word in zip(names, quoted, strict=True))
+def _sample_bodies(schema: RowSchema) -> dict[str, bytes]:
+    """Return a body of one row in every format."""
+    row = {name: _SAMPLE_VALUES[kind] for name, kind in schema.columns.items()}
+    words = [json.dumps(value).strip('"') for value in row.values()]
     kinds = map(arrow_type, schema.columns.values())
     arrays = [string_array([word]).cast(kind) for word, kind in zip(words, kinds, strict=True)]
-    batch = pa.RecordBatch.from_arrays(arrays, names)
+    batch = pa.RecordBatch.from_arrays(arrays, list(row))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    text = f"{','.join(names)}\n{','.join(words)}\n"
-    return {"json": f"{{{line}}}\n".encode(), "csv": text.encode(), "arrow": sink.getvalue().to_pybytes()}
+    text = f"{','.join(row)}\n{','.join(words)}\n"
+    return {"json": json.dumps(row).encode() + b"\n", "csv": text.encode(), "arrow": sink.getvalue().to_pybytes()}

@@ -31,7 +31,7 @@ def tls_settings(directory: Path) -> dict[str, str]:
 
 
 class Processes:
-    """Talks to the zygote; knows which process has which name."""
+    """Client of the fork server: starts, signals and stops processes by name."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -43,8 +43,8 @@ class Processes:
         self._errors = self.log.open("w")
         self.tls = tls_settings(directory)
         path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._zygote = subprocess.Popen(
-            [sys.executable, "-u", str(Path(__file__).with_name("zygote.py"))],
+        self._fork_server = subprocess.Popen(
+            [sys.executable, "-u", str(Path(__file__).with_name("fork_server.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -59,9 +59,9 @@ class Processes:
         return f"tcp://127.0.0.1:{self.port}"
 
     def start(self, name: str, *command: str) -> None:
-        assert self._zygote.stdin
-        self._zygote.stdin.write(f"start {name} {' '.join(command)}\n")
-        self._zygote.stdin.flush()
+        assert self._fork_server.stdin
+        self._fork_server.stdin.write(f"start {name} {' '.join(command)}\n")
+        self._fork_server.stdin.flush()
 
     def start_cluster(self, workers: int = 2) -> None:
         self.start("scheduler", "scheduler", str(self.port))
@@ -95,21 +95,21 @@ class Processes:
             raise AssertionError(f"nothing was said for {seconds} s\n{self.log.read_text()[-3000:]}") from None
 
     def close(self) -> None:
-        assert self._zygote.stdin
-        self._zygote.stdin.close()
+        assert self._fork_server.stdin
+        self._fork_server.stdin.close()
         try:
-            self._zygote.wait(timeout=20)
+            self._fork_server.wait(timeout=20)
         finally:
-            self._zygote.kill()
-            self._zygote.wait()
+            self._fork_server.kill()
+            self._fork_server.wait()
             self._reader.join()
-            assert self._zygote.stdout
-            self._zygote.stdout.close()
+            assert self._fork_server.stdout
+            self._fork_server.stdout.close()
             self._errors.close()
 
     def _read(self) -> None:
-        assert self._zygote.stdout
-        for line in self._zygote.stdout:
+        assert self._fork_server.stdout
+        for line in self._fork_server.stdout:
             word, *rest = line.split()
             if word == "up":
                 self.pids[rest[0]] = int(rest[1])

@@ -1,4 +1,4 @@
-"""A Dask port runs what it is sent: none is open to a stranger, and none but the worker's own is open at all."""
+"""A Dask port executes what it is sent: none accepts others, and none but the worker's own is open at all."""
 
 import asyncio
 import os
@@ -116,7 +116,7 @@ def test_processes_of_this_machine_listen_on_loopback_only() -> None:
         assert {address.split()[0] for address in found} == {"127.0.0.1"}
 
 
-def test_a_function_that_a_stranger_sends_does_not_run(tmp_path: Path) -> None:
+def test_a_function_of_an_unknown_sender_does_not_run(tmp_path: Path) -> None:
     own = certificates(tmp_path / "own")
     other = certificates(tmp_path / "other")
 

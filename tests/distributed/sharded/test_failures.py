@@ -24,8 +24,8 @@ from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
 from panstream.distributed.sharded.dask_setup import apply_hardened_config
 from panstream.distributed.sharded.dataframes import feed_files
 from panstream.errors import ClusterError
+from tests.distributed.sharded.fork_server import SIZE, batch, settings
 from tests.distributed.sharded.processes import Processes, processes
-from tests.distributed.sharded.zygote import SIZE, batch, settings
 from tests.engine.runtime.streams import config, question
 from tests.network import changing
 from tests.ports import free_port
@@ -173,17 +173,17 @@ def test_a_full_disk_on_one_shard_pauses_the_stream_that_needs_room(
         with capsys.disabled():
             print("\nNOT TESTED HERE: a full disk needs the right to mount a small tmpfs (run as root)")
         return
-    told: list[str] = []
-    link = linked(cluster.address, on_wait=told.append)
+    messages: list[str] = []
+    link = linked(cluster.address, on_wait=messages.append)
     engines = []
     try:
         fill(place)
         opening = in_background(
             lambda: engines.append(ClusterEngine(settings(tmp_path), link, zero_noise=True))  # type: ignore[arg-type]
         )
-        while not told and still_waiting(opening, 0.2):
+        while not messages and still_waiting(opening, 0.2):
             pass
-        assert any("No space left" in text for text in told), told
+        assert any("No space left" in text for text in messages), messages
         assert opening.is_alive()
         (place / "filler").unlink()
         opening.join()

@@ -13,8 +13,8 @@ import pytest
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._transport import InProcessShardTransport
+from tests.distributed.sharded.fork_server import SIZE, settings
 from tests.distributed.sharded.processes import processes
-from tests.distributed.sharded.zygote import SIZE, settings
 
 KILLS = int(os.environ.get("PANSTREAM_CLUSTER_KILLS", "14"))
 
@@ -49,7 +49,7 @@ def test_kill_nine(tmp_path: Path) -> None:
         word, *rest = cluster.lines.get().split()
         acknowledged = int(rest[0]) if word == "applied" else acknowledged
     with ClusterEngine(settings(state), InProcessShardTransport(2), zero_noise=True) as engine:  # type: ignore[arg-type]
-        from tests.distributed.sharded.zygote import batch
+        from tests.distributed.sharded.fork_server import batch
 
         last = engine.last_sequence("load")
         assert last in (acknowledged, acknowledged + 1), "the last batch may be durable and not yet acknowledged"

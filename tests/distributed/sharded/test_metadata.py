@@ -170,7 +170,7 @@ def test_metadata_and_sizes_do_not_depend_on_rows(crash: int, tmp_path: Path) ->
 
 
 def test_an_empty_step_looks_like_one_with_rows(tmp_path: Path) -> None:
-    """Steps follow a clock: whether rows came in one shows in nothing but the position of whoever sent them."""
+    """Steps follow a clock: whether rows came in one shows in nothing but the position of their producer."""
     heard = []
     for name, empty in (("rows", False), ("empty", True)):
         link = Listener(2)

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.distributed.sharded.fork_server import SIZE
 from tests.distributed.sharded.processes import Processes, processes
-from tests.distributed.sharded.zygote import SIZE
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""What somebody who watches machine a learns from one declared answer when the front end dies and starts again."""
+"""What an observer of machine a learns from one declared answer when the dealer crashes and restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 class _Observer(InProcessTwoPartyTransport):
-    """Notes what machine a draws and what it opens: whoever watches it knows the opened numbers less its own noise."""
+    """Records what machine a draws and reconstructs: an observer of it knows the answers less its own noise."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, "s")

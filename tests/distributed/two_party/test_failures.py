@@ -94,7 +94,7 @@ def test_a_machine_that_is_gone_in_the_middle_of_a_step(tmp_path: Path, link: In
             engine.apply(batch(1))
         assert engine.broken
         left = [array for _, change in engine._backend._changes.values() for array in change]  # type: ignore[attr-defined]
-        assert not any(array.any() for array in left)  # what rows did is not kept
+        assert not any(array.any() for array in left)  # the changes of rows are wiped
         with pytest.raises(StoreError, match="start again from the store"):
             engine.release("count")  # no answer without both machines
         link.second.answer = answer  # type: ignore[method-assign]
@@ -149,11 +149,11 @@ def test_a_machine_that_is_behind(tmp_path: Path, link: InProcessTwoPartyTranspo
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
         link.close()
-        kept = (tmp_path / "a" / "state.sealed").read_bytes()
+        snapshot = (tmp_path / "a" / "state.sealed").read_bytes()
         link.__init__(tmp_path, "s")  # type: ignore[misc]
         engine.apply(batch(1))
     link.close()
-    (tmp_path / "a" / "state.sealed").write_bytes(kept)
+    (tmp_path / "a" / "state.sealed").write_bytes(snapshot)
     link.__init__(tmp_path, "s")  # type: ignore[misc]
     with pytest.raises(PanstreamError, match="rolled back"):
         opened(tmp_path, link)

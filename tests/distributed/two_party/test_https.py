@@ -1,4 +1,4 @@
-"""Two machines over mutual TLS: the engine's answers are the same, and strangers get nowhere."""
+"""Two machines over mutual TLS: the engine's answers are the same, and unknown certificates are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Trio:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         authority = Authority(directory / "certificates")
-        self.made = {name: authority.issue(name) for name in ("a", "b", "front", "stranger")}
+        self.made = {name: authority.issue(name) for name in ("a", "b", "front", "intruder")}
         self.second = Participant(directory / "b", first=False, stream="s")
         self.servers = [ParticipantServer(self.second, self.made["b"], ("front", "a"))]
         peer = HttpsPeer("b", self.servers[0].address, self.made["a"])
@@ -67,10 +67,10 @@ def test_answers_over_tls_are_true(trio: Trio) -> None:
 
 
 @pytest.mark.slow
-def test_strangers_and_machines_that_are_gone(trio: Trio) -> None:
+def test_unknown_certificates_and_unreachable_machines(trio: Trio) -> None:
     config = read_config(settings(trio.directory))
     with pytest.raises(TwoPartyError, match="403"):
-        open_engine(config, transport=trio.link("stranger"), zero_noise=True)
+        open_engine(config, transport=trio.link("intruder"), zero_noise=True)
     swapped = HttpsTwoPartyTransport((trio.urls[1], trio.urls[0]), ("b", "a"), trio.made["front"])
     with pytest.raises(TwoPartyError, match="the first machine"):
         open_engine(config, transport=swapped, zero_noise=True)

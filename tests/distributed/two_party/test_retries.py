@@ -86,9 +86,9 @@ class Watched(InProcessTwoPartyTransport):
         def answered(data: bytearray) -> bytearray:
             header, body = unpack(data)
             reply = answer(data)
-            told, sent = unpack(reply)
+            reply_header, sent = unpack(reply)
             self.sizes.append((f"{name} {header['verb']}", body.size, sent.size))
-            for known in (told.get("opened", {}), told.get("answers", {})) if machine.first else ():
+            for known in (reply_header.get("opened", {}), reply_header.get("answers", {})) if machine.first else ():
                 for state, entries in known.items():
                     for number, numbers in entries:
                         self.seen[state, number].add(tuple(numbers))

@@ -173,7 +173,7 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
 
 def check_fit(link: InProcessTwoPartyTransport) -> None:
     """Both shares of every state are of the same step and try, and open to a thermometer of users who came."""
-    TwoPartyBackend(link, "s", {})  # whoever comes next lets the second machine settle
+    TwoPartyBackend(link, "s", {})  # the next dealer resolves what is in doubt on the second machine
     first = link.first._record
     second = link.second._record
     assert (first.step, first.attempt) == (second.step, second.attempt)
@@ -202,12 +202,12 @@ def test_machines_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with opened(tmp_path, link) as engine:
         engine.apply(batch(0))
     link.close()
-    kept = (tmp_path / "b" / "state.sealed").read_bytes()
+    snapshot = (tmp_path / "b" / "state.sealed").read_bytes()
     link = InProcessTwoPartyTransport(tmp_path, "s")
     with opened(tmp_path, link) as engine:
         engine.apply(batch(1))
     link.close()
-    (tmp_path / "b" / "state.sealed").write_bytes(kept)  # a backup of one machine is restored
+    (tmp_path / "b" / "state.sealed").write_bytes(snapshot)  # a backup of one machine is restored
     link = InProcessTwoPartyTransport(tmp_path, "s")
     with pytest.raises(TwoPartyError, match="do not fit"):
         opened(tmp_path, link)

@@ -1,4 +1,4 @@
-"""The application's side of a connection: what it is told, and what becomes of one that does not answer."""
+"""The ASGI exchange: scope, body and response, and applications that send no response."""
 
 import asyncio
 import json

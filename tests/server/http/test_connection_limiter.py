@@ -1,4 +1,4 @@
-"""Who gets in when connections, handshakes and memory are used up by somebody else."""
+"""Admission of clients while another client uses up connections, handshakes and memory."""
 
 import asyncio
 import contextlib
@@ -48,32 +48,32 @@ def admitted(limiter: ConnectionLimiter, address: str, count: int = 1) -> list[A
     return [limiter.admit(Line(), (address, 1)) for _ in range(count)]  # type: ignore[arg-type]
 
 
-def test_the_crowd_makes_room_and_others_stay() -> None:
+def test_the_client_with_most_connections_loses_some() -> None:
     limiter = ConnectionLimiter(Limits(connections=10, address_connections=8))
-    guests = {
+    clients = {
         name: admitted(limiter, name, count) for name, count in {"10.0.0.1": 2, "10.0.0.2": 6, "10.0.0.3": 2}.items()
     }
     new = admitted(limiter, "10.0.0.4", 4)
     assert all(new)
-    assert [client.socket.ended for client in guests["10.0.0.2"]] == [True] * 4 + [False] * 2
-    assert not any(client.socket.ended for name in ("10.0.0.1", "10.0.0.3") for client in guests[name])
+    assert [client.socket.ended for client in clients["10.0.0.2"]] == [True] * 4 + [False] * 2
+    assert not any(client.socket.ended for name in ("10.0.0.1", "10.0.0.3") for client in clients[name])
 
 
 def test_those_that_never_spoke_go_first_and_a_handshake_is_worth_something() -> None:
     now = [0.0]
     limiter = ConnectionLimiter(Limits(address_connections=4), clock=lambda: now[0])
-    guests = admitted(limiter, "10.0.0.1", 4)
-    for client in guests[:2] + guests[3:]:
+    clients = admitted(limiter, "10.0.0.1", 4)
+    for client in clients[:2] + clients[3:]:
         client.request_started()
         client.request_finished()
     (new,) = admitted(limiter, "10.0.0.1")
-    assert [client.socket.ended for client in guests] == [False, False, True, False]
+    assert [client.socket.ended for client in clients] == [False, False, True, False]
     new.request_started()
     new.request_finished()
     assert admitted(limiter, "10.0.0.1") == [None], "all are young"
     now[0] = 1.0
     assert all(admitted(limiter, "10.0.0.1"))
-    assert [client.socket.ended for client in guests] == [True, False, True, False]
+    assert [client.socket.ended for client in clients] == [True, False, True, False]
 
 
 def test_nobody_makes_room_for_somebody_who_has_more() -> None:
@@ -112,8 +112,8 @@ def test_busy_connections_stay_and_tokens_are_crowds_too() -> None:
 def test_one_address_and_one_network_have_a_limit_of_their_own() -> None:
     limiter = ConnectionLimiter(Limits(address_connections=2))
     for addresses in (["10.0.0.1"] * 3, ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"], ["::ffff:10.9.9.9"] * 3):
-        guests = [admitted(limiter, address)[0] for address in addresses]
-        assert [client.socket.ended for client in guests] == [True, False, False]
+        clients = [admitted(limiter, address)[0] for address in addresses]
+        assert [client.socket.ended for client in clients] == [True, False, False]
     assert not admitted(limiter, "2001:db8:0:1::1")[0].socket.ended
     busy = admitted(limiter, "10.0.0.7", 2)
     for client in busy:
@@ -123,11 +123,11 @@ def test_one_address_and_one_network_have_a_limit_of_their_own() -> None:
 
 def test_nothing_is_kept_of_connections_that_are_closed() -> None:
     limiter = ConnectionLimiter(Limits())
-    guests = [client for number in range(50) for client in admitted(limiter, f"10.0.0.{number}", 3)]
-    for client in guests[:70]:
+    clients = [client for number in range(50) for client in admitted(limiter, f"10.0.0.{number}", 3)]
+    for client in clients[:70]:
         client.request_started("token")
     assert limiter._open.sum() == 150
-    for client in guests * 2:
+    for client in clients * 2:
         client.close()
         client.request_finished()  # too late
     assert not limiter._open.any()
@@ -135,7 +135,7 @@ def test_nothing_is_kept_of_connections_that_are_closed() -> None:
     assert not limiter._idle
     assert not limiter._silent
     assert not limiter._counts
-    assert not any(client.bucket for client in guests)
+    assert not any(client.bucket for client in clients)
 
 
 def test_a_token_holds_half_of_what_others_leave() -> None:
@@ -379,11 +379,11 @@ def test_whoever_waits_with_the_fewest_connections_is_let_in_first() -> None:
 
 
 def until(enough: Callable[[], bool]) -> None:
-    patience = threading.Event()
+    pause = threading.Event()
     for _ in range(3000):
         if enough():
             return
-        patience.wait(0.01)
+        pause.wait(0.01)
     raise AssertionError("it did not happen")
 
 

@@ -196,10 +196,10 @@ def test_metrics_have_the_latest_answers(live: Live) -> None:
     for series, each in latest.items():
         low, high = each["interval"]
         time = datetime.fromisoformat(each["time"]).timestamp()
-        told = {"": each["value"], "_low": low, "_high": high, "_time_seconds": time}
+        metrics = {"": each["value"], "_low": low, "_high": high, "_time_seconds": time}
         open_ends = {"_low": -math.inf, "_high": math.inf, "": math.nan}
         assert figures[series] == pytest.approx(
-            {name: open_ends[name] if value is None else value for name, value in told.items()}, nan_ok=True
+            {name: open_ends[name] if value is None else value for name, value in metrics.items()}, nan_ok=True
         )
 
 

@@ -27,7 +27,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class Clockwork(asyncio.SelectorEventLoop):
-    """An event loop whose time stands still until it is told to go on."""
+    """An event loop whose clock the test advances."""
 
     now = 0.0
 
@@ -74,7 +74,7 @@ class Wire(asyncio.Transport):
 
 
 class HeldPath(FastPath):
-    """Takes every request on the fast path, and answers when told."""
+    """Admits every request to the fast path, and answers when the test says so."""
 
     def __init__(self, held: list[Callable[[], None]]) -> None:
         self.first = FIRST

@@ -257,8 +257,8 @@ def test_answers_are_not_delayed(live: Live) -> None:
     with socket.create_connection((live.host, live.port), timeout=30) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
-        (kept,) = [each for each in live.running.state.connections if not each.transport.is_closing()]
-        accepted = kept.transport.get_extra_info("socket")
+        (open_connection,) = [each for each in live.running.state.connections if not each.transport.is_closing()]
+        accepted = open_connection.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 

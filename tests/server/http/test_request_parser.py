@@ -99,7 +99,7 @@ def test_nothing_is_left_after_wiping() -> None:
 
 
 def test_only_documented_parts_of_h11_and_starlette_are_used() -> None:
-    """Others change without notice; whoever needs one must bound the releases and look at each."""
+    """Undocumented names change without notice: using one would require bounds on h11's version."""
     for path in Path(panstream.server.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:

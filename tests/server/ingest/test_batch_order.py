@@ -153,12 +153,12 @@ def taken(directory: Path, posts: list[tuple[bytes, int]]) -> tuple[list[Any], l
         sender = Sender("token", worker.engine.producers.open("token", "p", 9).id)
         worker._parsers.start()
         gate = QuotaTracker(Limits())
-        told: list[Any] = [None] * len(posts)
+        outcomes: list[Any] = [None] * len(posts)
         for index, (data, sequence) in enumerate(posts):
             body = RequestBody(gate, "csv" if data == b"nonsense" else "json", "identity")
             body.append(data)
             job = Job(body, sender, sequence)
-            job.on_done = lambda result, refusal, index=index: told.__setitem__(index, refusal or result)  # type: ignore[misc]
+            job.on_done = lambda result, refusal, index=index: outcomes.__setitem__(index, refusal or result)  # type: ignore[misc]
             worker.submit(job)
         await asyncio.to_thread(worker._parsers.stop)
         worker._parsers.start = lambda: None  # type: ignore[method-assign]
@@ -169,23 +169,29 @@ def taken(directory: Path, posts: list[tuple[bytes, int]]) -> tuple[list[Any], l
         assert gate._memory == 0, "what waited is wiped, and its memory given back"
         with Engine(config) as engine:
             engine.finish()
-            return told, [release.record["value"] for release in engine.log.history("minutes")]
+            return outcomes, [release.record["value"] for release in engine.log.history("minutes")]
 
     return asyncio.run(work())
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (2, 4, 1, 3)])
 def test_no_row_is_late_because_its_batch_was_overtaken(tmp_path: Path, order: tuple[int, ...]) -> None:
-    told, values = taken(tmp_path, [(timed(60 * number), number) for number in order])
-    assert all(isinstance(each, BatchOutcome) and not len(each.applied.late) for each in told), told
+    outcomes, values = taken(tmp_path, [(timed(60 * number), number) for number in order])
+    assert all(isinstance(each, BatchOutcome) and not len(each.applied.late) for each in outcomes), outcomes
     assert values == pytest.approx([5.0] * 4, abs=0.2)
 
 
 def test_those_behind_a_refused_batch_wait_for_its_number(tmp_path: Path) -> None:
     """An empty one under that number lets them go on; the server stops before one that is still missing comes."""
     posts = [(timed(60), 1), (timed(180), 3), (b"nonsense", 2), (b"", 2), (timed(300), 5)]
-    told, values = taken(tmp_path, posts)
-    assert [getattr(each, "code", "taken") for each in told] == ["taken", "taken", "bad_body", "taken", "unavailable"]
+    outcomes, values = taken(tmp_path, posts)
+    assert [getattr(each, "code", "taken") for each in outcomes] == [
+        "taken",
+        "taken",
+        "bad_body",
+        "taken",
+        "unavailable",
+    ]
     assert values == pytest.approx([5.0, 5.0], abs=0.2)
 
 
@@ -200,8 +206,8 @@ def test_a_batch_is_not_applied_if_the_engine_refuses_the_one_before(
         return real(self, rows, **options)
 
     monkeypatch.setattr(Engine, "apply", refuse)
-    told, values = taken(tmp_path, [(timed(60 * number), number) for number in (1, 2, 3)])
-    assert [getattr(each, "code", "taken") for each in told] == ["taken", "bad_body", "unavailable"]
+    outcomes, values = taken(tmp_path, [(timed(60 * number), number) for number in (1, 2, 3)])
+    assert [getattr(each, "code", "taken") for each in outcomes] == ["taken", "bad_body", "unavailable"]
     assert values == pytest.approx([5.0], abs=0.2)
 
 

@@ -1,4 +1,4 @@
-"""Bodies that wait together are applied as one step, and nobody can tell: same answers, same state, same refusals."""
+"""Merging bodies into one step changes nothing: same answers, same state, same refusals."""
 
 import asyncio
 import random
@@ -79,19 +79,19 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
         for data, kind, producer, sequence in posts:
             body = RequestBody(gate, kind, "identity")
             body.append(data)
-            told: asyncio.Future[Any] = loop.create_future()
+            answered: asyncio.Future[Any] = loop.create_future()
             sender = None if producer is None else ids[producer]
             job = Job(body, sender, sequence)
-            job.on_done = lambda result, refusal, told=told: told.set_result(outcome(result, refusal))  # type: ignore[misc]
+            job.on_done = lambda result, refusal, answered=answered: answered.set_result(outcome(result, refusal))  # type: ignore[misc]
             worker.submit(job)
-            waiting.append(told)
+            waiting.append(answered)
             if not together:
-                await told
+                await answered
         if together:
             await asyncio.to_thread(worker._parsers.stop)  # so that all of them wait
             worker._parsers.start = lambda: None  # type: ignore[method-assign]
             worker.run()
-        found = [await told for told in waiting]
+        found = [await answered for answered in waiting]
         values = [await worker.call(lambda engine, name=name: engine.release(name)) for name in ("rows", "total")]
         assert gate._memory == 0
         await worker.stop()

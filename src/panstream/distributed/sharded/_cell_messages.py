@@ -141,7 +141,6 @@ class CellQueue:
     def add(self, slot: Slot, batch: Any) -> None:
         """Add the selected rows of a batch for one state; the caller wipes them."""
         algorithm = self.partitioning.algorithm
-        ownership = self.partitioning.ownership
         with Scratch() as scratch:
             if self.direct:
                 if slot not in self.marks:
@@ -149,7 +148,7 @@ class CellQueue:
                 algorithm.mark_cells(batch, self.marks[slot], scratch)
             else:
                 for touches in algorithm.cell_updates(batch, scratch):
-                    self.rows.append((slot, ownership.split(touches, scratch)))
+                    self.rows.append((slot, self.partitioning.split(touches, scratch)))
 
     def messages(self, query: str, slots: Sequence[Slot]) -> Iterator[CellMessage]:
         """Yield the message of every shard, for all states that are open.
@@ -158,7 +157,7 @@ class CellQueue:
         """
         algorithm = self.partitioning.algorithm
         size = padded_size(self.listed)
-        kinds = (self.partitioning.ownership.index_type, *algorithm.update_columns)
+        kinds = (self.partitioning.index_type, *algorithm.update_columns)
         row = sum(np.dtype(kind).itemsize for kind in kinds) + slot_number_size(len(slots))
         bits = len(slots) * -(-algorithm.cells // (8 * self.partitioning.shards))
         named = np.array(slots, np.int64).reshape(-1, 2)
@@ -184,15 +183,18 @@ class CellQueue:
         self.marked = False
 
     def _bits(self, slots: Sequence[Slot], shard: int) -> NDArray[np.uint8]:
-        ownership = self.partitioning.ownership
-        bits = np.zeros((len(slots), -(-ownership.count(shard) // 8)), np.uint8)
+        bits = np.zeros((len(slots), -(-self.partitioning.count(shard) // 8)), np.uint8)
         listed: dict[Slot, list[NDArray[Any]]] = {slot: [] for slot in self.marks}
         for slot, parts in self.rows:
             listed.setdefault(slot, []).append(parts[shard][0])
         numbers = {slot: number for number, slot in enumerate(slots)}
         for slot, index_arrays in listed.items():
             marks = self.marks.get(slot)
-            shard_marks = np.zeros(ownership.count(shard), np.uint8) if marks is None else ownership.part(marks, shard)
+            shard_marks = (
+                np.zeros(self.partitioning.count(shard), np.uint8)
+                if marks is None
+                else self.partitioning.part(marks, shard)
+            )
             for indices in index_arrays:
                 shard_marks[indices] = 1
             bits[numbers[slot]] = pack_bits(shard_marks)

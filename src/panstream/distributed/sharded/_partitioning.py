@@ -32,71 +32,6 @@ _MAX_SHARDS = 4096
 _HASH_KEY = key_words(0, "shards")[0]  # public
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CellOwnership:
-    """Which of ``cells`` cells each of ``shards`` shards owns. Both are public.
-
-    >>> whole = np.arange(10)
-    >>> ownership = _CellOwnership(cells=10, shards=3)
-    >>> parts = [ownership.part(whole, shard) for shard in range(3)]
-    >>> ownership.union(parts).tolist() == whole.tolist()
-    True
-    """
-
-    cells: int
-    shards: int
-
-    def __post_init__(self) -> None:
-        checks.require_int(1, _MAX_SHARDS, shards=self.shards)
-
-    def owned(self, shard: int) -> NDArray[np.int64]:
-        """Return the cells of a shard, in the order of their indices there."""
-        return _owned(self.cells, self.shards, shard)
-
-    def count(self, shard: int) -> int:
-        """Return the number of cells of a shard."""
-        return int(self.owned(shard).size)
-
-    def part(self, cells: NDArray[Any], shard: int) -> NDArray[Any]:
-        """Return a copy of the last axis at the cells of a shard."""
-        part: NDArray[Any] = cells[..., self.owned(shard)]
-        return part
-
-    def union(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Return the complete array from all shards' parts, the inverse of `part`."""
-        union = np.empty((*parts[0].shape[:-1], self.cells), parts[0].dtype)
-        for shard, part in enumerate(parts):
-            union[..., self.owned(shard)] = part
-        return union
-
-    def split(self, touches: Touches, scratch: Scratch) -> list[Touches]:
-        """Return every shard's updates, in order, with its own indices instead of cells.
-
-        Cells beyond the last one are left out. The arrays are new, and the caller wipes them.
-        """
-        from panstream.primitives.kernels.distributed.shard_routing import count_owners, sort_rows
-
-        cells, *carried = touches
-        carried = [np.broadcast_to(column, cells.size) for column in carried]
-        owners = scratch.array(cells.size, np.int32)
-        counts = np.zeros(self.shards, np.int64)
-        count_owners(cells, self.cells, self.shards, _HASH_KEY, owners, counts)
-        ends = np.cumsum(counts)
-        local_cells = np.empty(int(ends[-1]), self.index_type)
-        rows = scratch.array(local_cells.size, np.int64)
-        sort_rows(cells, owners, self.shards, ends - counts, local_cells, rows)
-        parts = []
-        for start, stop in zip(ends - counts, ends, strict=True):
-            chosen = rows[start:stop]
-            parts.append((local_cells[start:stop], *(column[chosen] for column in carried)))
-        return parts
-
-    @property
-    def index_type(self) -> type[np.int32] | type[np.int64]:
-        """The narrowest type that holds a shard's indices: they are most of what a message carries."""
-        return np.int32 if self.cells // self.shards < 1 << 31 else np.int64
-
-
 @lru_cache(maxsize=128)
 def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
     from panstream.primitives.kernels.distributed.shard_routing import rotation
@@ -161,14 +96,56 @@ class CellPartitioning(Partitioning):
 
     algorithm: Shardable[Any]
 
+    def owned(self, shard: int) -> NDArray[np.int64]:
+        """Return the cells of a shard, in the order of their indices there."""
+        return _owned(self.algorithm.cells, self.shards, shard)
+
+    def count(self, shard: int) -> int:
+        """Return the number of cells of a shard."""
+        return int(self.owned(shard).size)
+
+    def part(self, cells: NDArray[Any], shard: int) -> NDArray[Any]:
+        """Return a copy of the last axis at the cells of a shard."""
+        part: NDArray[Any] = cells[..., self.owned(shard)]
+        return part
+
+    def union(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return the complete array from all shards' parts, the inverse of `part`."""
+        union = np.empty((*parts[0].shape[:-1], self.algorithm.cells), parts[0].dtype)
+        for shard, part in enumerate(parts):
+            union[..., self.owned(shard)] = part
+        return union
+
+    def split(self, touches: Touches, scratch: Scratch) -> list[Touches]:
+        """Return every shard's updates, in order, with its own indices instead of cells.
+
+        Cells beyond the last one are left out. The arrays are new, and the caller wipes them.
+        """
+        from panstream.primitives.kernels.distributed.shard_routing import count_owners, sort_rows
+
+        cells, *carried = touches
+        carried = [np.broadcast_to(column, cells.size) for column in carried]
+        owners = scratch.array(cells.size, np.int32)
+        counts = np.zeros(self.shards, np.int64)
+        count_owners(cells, self.algorithm.cells, self.shards, _HASH_KEY, owners, counts)
+        ends = np.cumsum(counts)
+        local_cells = np.empty(int(ends[-1]), self.index_type)
+        rows = scratch.array(local_cells.size, np.int64)
+        sort_rows(cells, owners, self.shards, ends - counts, local_cells, rows)
+        parts = []
+        for start, stop in zip(ends - counts, ends, strict=True):
+            chosen = rows[start:stop]
+            parts.append((local_cells[start:stop], *(column[chosen] for column in carried)))
+        return parts
+
     @property
-    def ownership(self) -> _CellOwnership:
-        """Which shard owns which cell."""
-        return _CellOwnership(cells=self.algorithm.cells, shards=self.shards)
+    def index_type(self) -> type[np.int32] | type[np.int64]:
+        """The narrowest type that holds a shard's indices: they are most of what a message carries."""
+        return np.int32 if self.algorithm.cells // self.shards < 1 << 31 else np.int64
 
     def layout(self, shard: int) -> dict[str, FieldLayout]:
         """Return the algorithm's layout with a shard's number of cells on the last axis."""
-        count = self.ownership.count(shard)
+        count = self.count(shard)
         return {
             name: field if field.kind == "int" else replace(field, shape=(*field.shape[:-1], count))
             for name, field in self.algorithm.layout().items()
@@ -176,34 +153,32 @@ class CellPartitioning(Partitioning):
 
     def initial_shard(self, shard: int, rng: NoiseSource) -> Any:
         """Return cells without rows."""
-        return self.algorithm.initial_cells(self.ownership.count(shard), rng)
+        return self.algorithm.initial_cells(self.count(shard), rng)
 
     def refresh(self, part: Any, shard: int, rng: NoiseSource) -> None:
         """Freeze the cells that may have been copied, and start new ones."""
-        self.algorithm.refresh_shard(part, self.ownership.count(shard), rng)
+        self.algorithm.refresh_shard(part, self.count(shard), rng)
 
     def assemble(self, parts: Sequence[Any], released: int) -> Any:
         """Return the complete state."""
-        ownership = self.ownership
 
         def union(name: str, bits: bool) -> NDArray[Any]:
             arrays = [getattr(part, name) for part in parts]
             if not bits:
-                return ownership.union(arrays)
-            cells = [unpack_bits(array, ownership.count(shard)) for shard, array in enumerate(arrays)]
-            return _pack_and_wipe(ownership.union(cells), *cells)
+                return self.union(arrays)
+            cells = [unpack_bits(array, self.count(shard)) for shard, array in enumerate(arrays)]
+            return _pack_and_wipe(self.union(cells), *cells)
 
         return self._build_state(union, released)
 
     def extract_shard(self, state: Any, shard: int) -> Any:
         """Return copies of a shard's cells."""
-        ownership = self.ownership
 
         def part(name: str, bits: bool) -> NDArray[Any]:
             if not bits:
-                return ownership.part(getattr(state, name), shard)
-            cells = unpack_bits(getattr(state, name), ownership.cells)
-            return _pack_and_wipe(ownership.part(cells, shard), cells)
+                return self.part(getattr(state, name), shard)
+            cells = unpack_bits(getattr(state, name), self.algorithm.cells)
+            return _pack_and_wipe(self.part(cells, shard), cells)
 
         return self._build_state(part, 0)
 
