@@ -129,12 +129,17 @@ class Flaky(BaseHTTPRequestHandler):
     """Answers batches by a script: a status, or None to break the connection after the request was taken."""
 
     protocol_version = "HTTP/1.1"
+    url: str
     script: list[int | None]
     taken: list[tuple[str, str]]
     calls: list[str]
     last = 100
     in_flight = 32
     new = True
+
+    @classmethod
+    def client(cls, **settings: Any) -> panstream.Client:
+        return panstream.Client(cls.url, stream="s", retry=QUICK, **{"connections": 1, **settings})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -171,41 +176,40 @@ class Flaky(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def flaky() -> Iterator[tuple[str, type[Flaky]]]:
+def flaky() -> Iterator[type[Flaky]]:
     handler = type("Scripted", (Flaky,), {"script": [], "taken": [], "calls": []})
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", handler
+            handler.url = f"http://127.0.0.1:{server.server_address[1]}"
+            yield handler
         finally:
             server.shutdown()
             thread.join()
 
 
-def test_the_same_sequence_again_until_answered(flaky: tuple[str, type[Flaky]]) -> None:
-    url, handler = flaky
-    handler.script = [None, 503, 429, 200, 200]
-    with panstream.Client(url, stream="s", connections=1, producer="gate", retry=QUICK) as sender:
+def test_the_same_sequence_again_until_answered(flaky: type[Flaky]) -> None:
+    flaky.script = [None, 503, 429, 200, 200]
+    with flaky.client(producer="gate") as sender:
         sender.send(COLUMNS)
         sender.flush()
         sender.send(COLUMNS)
         sender.flush()
-    assert handler.taken == [("gate@1", "101")] * 4 + [("gate@1", "102")]
-    assert handler.calls == ["POST /v1/producers/gate"]
+    assert flaky.taken == [("gate@1", "101")] * 4 + [("gate@1", "102")]
+    assert flaky.calls == ["POST /v1/producers/gate"]
 
 
-def test_what_was_not_answered_is_kept_for_the_next_flush(flaky: tuple[str, type[Flaky]]) -> None:
-    url, handler = flaky
-    handler.script = [503] * 4
-    with panstream.Client(url, stream="s", connections=1, retry=QUICK) as sender:
+def test_what_was_not_answered_is_kept_for_the_next_flush(flaky: type[Flaky]) -> None:
+    flaky.script = [503] * 4
+    with flaky.client() as sender:
         sender.send(COLUMNS)
         with pytest.raises(ServerUnreachable, match="4 tries"):
             sender.flush()
         assert sender.flush().rows == 3
-    assert len(set(handler.taken)) == 1
-    assert len(handler.taken) == 5
+    assert len(set(flaky.taken)) == 1
+    assert len(flaky.taken) == 5
 
 
 def test_a_named_producer_goes_on_where_it_stopped(live: Live) -> None:
@@ -235,47 +239,43 @@ def test_each_client_has_a_producer_of_its_own_and_gives_it_up(live: Live) -> No
     assert {each["name"] for each in live.get("/v1/producers").json["producers"]} == before
 
 
-def test_a_batch_that_came_before_is_reported(flaky: tuple[str, type[Flaky]]) -> None:
+def test_a_batch_that_came_before_is_reported(flaky: type[Flaky]) -> None:
     """Its answer was lost: it counts once, and ``repeated`` tells."""
-    url, handler = flaky
-    handler.script = [None, 200]
-    handler.new = False
-    with panstream.Client(url, stream="s", connections=1, retry=QUICK) as sender:
+    flaky.script = [None, 200]
+    flaky.new = False
+    with flaky.client() as sender:
         sender.send(COLUMNS)
         assert (sender.flush().rows, sender.sent.repeated) == (3, 1)
 
 
-def test_a_new_batch_that_the_server_takes_for_an_old_one_is_raised(flaky: tuple[str, type[Flaky]]) -> None:
-    url, handler = flaky
-    handler.new = False
-    with panstream.Client(url, stream="s", connections=1, retry=QUICK) as sender:
+def test_a_new_batch_that_the_server_takes_for_an_old_one_is_raised(flaky: type[Flaky]) -> None:
+    flaky.new = False
+    with flaky.client() as sender:
         sender.send(COLUMNS)
         with pytest.raises(BatchStatusUnknown, match="not counted"):
             sender.flush()
         assert (sender.sent.rows, sender.sent.uncertain) == (0, 1)
 
 
-def test_a_producer_that_the_server_does_not_know_is_opened_again(flaky: tuple[str, type[Flaky]]) -> None:
-    url, handler = flaky
-    handler.script = [409, 200]
-    with panstream.Client(url, stream="s", connections=1, producer="gate", retry=QUICK) as sender:
+def test_a_producer_that_the_server_does_not_know_is_opened_again(flaky: type[Flaky]) -> None:
+    flaky.script = [409, 200]
+    with flaky.client(producer="gate") as sender:
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
-    assert handler.taken == [("gate@1", "101"), ("gate@2", "101")]
+    assert flaky.taken == [("gate@1", "101"), ("gate@2", "101")]
 
 
-def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: tuple[str, type[Flaky]]) -> None:
+def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: type[Flaky]) -> None:
     """It was sent without an answer, and then the producer was closed: sending it again might count it twice."""
-    url, handler = flaky
-    handler.script = [None, 409]
-    with panstream.Client(url, stream="s", connections=1, producer="gate", retry=QUICK) as sender:
+    flaky.script = [None, 409]
+    with flaky.client(producer="gate") as sender:
         sender.send(COLUMNS)
         with pytest.raises(BatchStatusUnknown, match="may or may not have been counted"):
             sender.flush()
         assert (sender.sent.rows, sender.sent.uncertain) == (0, 1)
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
-    assert handler.taken == [("gate@1", "101")] * 2 + [("gate@2", "101")]
+    assert flaky.taken == [("gate@1", "101")] * 2 + [("gate@2", "101")]
 
 
 def test_the_number_of_batches_at_a_pace_says_nothing_about_rows(live: Live) -> None:
@@ -313,11 +313,10 @@ def test_rows_that_do_not_fit_together_are_told_of_at_a_pace_too(live: Live) -> 
         assert sender.flush().rows == 3
 
 
-def test_rows_wait_for_a_pace(flaky: tuple[str, type[Flaky]]) -> None:
+def test_rows_wait_for_a_pace(flaky: type[Flaky]) -> None:
     """When the server cannot be reached, rows stay where they are, and the next call tells."""
-    url, handler = flaky
-    handler.script = [503] * 4
-    with panstream.Client(url, stream="s", connections=1, pace=1e6, retry=QUICK) as sender:
+    flaky.script = [503] * 4
+    with flaky.client(pace=1e6) as sender:
         sender._tick()
         wait(list(sender._under_way))
         with pytest.raises(ServerUnreachable):

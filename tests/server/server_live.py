@@ -6,7 +6,7 @@ import io
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from panstream.engine.config.config import Config, load_config
+from panstream.engine.runtime.engine import Engine
 from panstream.server.auth import Limits
 from panstream.server.server import ServerSettings, make_server
 
@@ -129,21 +130,32 @@ def write_config(directory: Path, text: str = CONFIG) -> Config:
 
 
 @contextlib.contextmanager
-def served(config: Config, limits: Limits | None = None, **settings: Any) -> Iterator[Live]:
+def served(
+    config: Config, limits: Limits | None = None, *, engine: Callable[..., Engine] | None = None, **settings: Any
+) -> Iterator[Live]:
     ready = threading.Event()
-    running = make_server(
-        config, ServerSettings(port=0, limits=limits or Limits(), **settings), on_started=lambda address: ready.set()
-    )
+    server_settings = ServerSettings(port=0, limits=limits or Limits(), **settings)
+    running = make_server(config, server_settings, on_started=lambda address: ready.set(), engine=engine)
     thread = threading.Thread(target=running.run_until_stopped)
     thread.start()
     try:
         assert ready.wait(60)
-        place = urlsplit(running.address)
-        yield Live(place.hostname or "", place.port or 0, running)
+        url = urlsplit(running.address)
+        yield Live(url.hostname or "", url.port or 0, running)
     finally:
         running.stop()
         thread.join(60)
         assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, half a minute at most."""
+    pause = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not happen")
 
 
 def lines(count: int, start: int = 0, region: str = "north") -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from tests.server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, write_config
+from tests.server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, until, write_config
 
 
 @pytest.mark.slow
@@ -110,16 +110,6 @@ def test_bodies_are_parsed_while_others_are_committed(
             send(number)
         assert set(answers.values()) == {200}
         assert server.rows() == sum(range(1, 14))
-
-
-def until(enough: Callable[[], bool]) -> None:
-    """Wait until something holds, half a minute at most."""
-    pause = threading.Event()
-    for _ in range(3000):
-        if enough():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 @pytest.mark.slow

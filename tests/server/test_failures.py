@@ -27,8 +27,18 @@ from panstream.server.ingest import batch_applier as applying
 from panstream.server.ingest import engine_thread as worker
 from panstream.server.ingest import jobs
 from panstream.server.server import ServerSettings, make_server
-from tests.server.server_live import ARROW, AS_THEY_COME, CONFIG, EVENTS, LINES, Live, lines, served, write_config
-from tests.server.test_durable import until
+from tests.server.server_live import (
+    ARROW,
+    AS_THEY_COME,
+    CONFIG,
+    EVENTS,
+    LINES,
+    Live,
+    lines,
+    served,
+    until,
+    write_config,
+)
 
 MARK = "x" * 50  # a region that makes a body fail where a test says so
 

@@ -1,10 +1,6 @@
 """Open-domain names over HTTP: the list that a statement shows, and counts of any name afterwards."""
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.server.server_live import CSV, Live, served, write_config
+from tests.server.server_live import CSV, Live
 
 CONFIG = """
 [stream]
@@ -22,12 +18,6 @@ memory = 400000
 [store]
 directory = "state"
 """
-
-
-@pytest.fixture
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with served(write_config(tmp_path_factory.mktemp("names"), CONFIG)) as server:
-        yield server
 
 
 def test_a_list_and_counts_of_any_name(live: Live) -> None:

@@ -54,16 +54,16 @@ def observe(comes: bool, restarts: int) -> list[int]:
         tempfile.TemporaryDirectory(dir=_MEMORY) as folder,
         mock.patch("panstream.distributed.two_party.participant.wait_for_send_slot"),  # only to save time
     ):
-        link = _Observer(Path(folder))
+        transport = _Observer(Path(folder))
         for _ in range(restarts):
-            _answer(link, comes)
-        _answer(link, comes).flush()
-        link.close()
-    return link.seen
+            _answer(transport, comes)
+        _answer(transport, comes).flush()
+        transport.close()
+    return transport.seen
 
 
-def _answer(link: InProcessTwoPartyTransport, comes: bool) -> TwoPartyBackend:
-    backend = TwoPartyBackend(link, "s", {"q": STATISTIC})
+def _answer(transport: InProcessTwoPartyTransport, comes: bool) -> TwoPartyBackend:
+    backend = TwoPartyBackend(transport, "s", {"q": STATISTIC})
     state: Any = backend.start("q", (0, 0), STATISTIC)
     state.apply(STATISTIC.batch([0] if comes else []))
     state.release()

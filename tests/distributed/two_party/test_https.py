@@ -35,7 +35,7 @@ class Trio:
     def urls(self) -> tuple[str, str]:
         return self.servers[1].address, self.servers[0].address
 
-    def link(self, who: str = "front") -> HttpsTwoPartyTransport:
+    def transport(self, who: str = "front") -> HttpsTwoPartyTransport:
         return HttpsTwoPartyTransport(self.urls, ("a", "b"), self.made[who])
 
     def close(self) -> None:
@@ -55,11 +55,11 @@ def trio(tmp_path: Path) -> Iterator[Trio]:
 @pytest.mark.slow
 def test_answers_over_tls_are_true(trio: Trio) -> None:
     config = read_config(settings(trio.directory))
-    with open_engine(config, transport=trio.link(), zero_noise=True) as engine:
+    with open_engine(config, transport=trio.transport(), zero_noise=True) as engine:
         engine.apply(batch(0))
         trio.servers[1].rerandomize_idle()  # type: ignore[attr-defined]
         before = trio.first.step
-    with open_engine(config, transport=trio.link(), zero_noise=True) as engine:
+    with open_engine(config, transport=trio.transport(), zero_noise=True) as engine:
         engine.apply(batch(1))
         found = values(engine)
     assert trio.first.step == before + 2 + len(QUERIES)
@@ -70,7 +70,7 @@ def test_answers_over_tls_are_true(trio: Trio) -> None:
 def test_unknown_certificates_and_unreachable_machines(trio: Trio) -> None:
     config = read_config(settings(trio.directory))
     with pytest.raises(TwoPartyError, match="403"):
-        open_engine(config, transport=trio.link("intruder"), zero_noise=True)
+        open_engine(config, transport=trio.transport("intruder"), zero_noise=True)
     swapped = HttpsTwoPartyTransport((trio.urls[1], trio.urls[0]), ("b", "a"), trio.made["front"])
     with pytest.raises(TwoPartyError, match="the first machine"):
         open_engine(config, transport=swapped, zero_noise=True)
@@ -80,7 +80,7 @@ def test_unknown_certificates_and_unreachable_machines(trio: Trio) -> None:
         )
     with pytest.raises(InvalidParameter, match="machines must be two"):
         HttpsTwoPartyTransport(trio.urls, ("a", "a"), trio.made["front"])
-    with open_engine(config, transport=trio.link(), zero_noise=True) as engine:
+    with open_engine(config, transport=trio.transport(), zero_noise=True) as engine:
         engine.apply(batch(0))
         trio.servers[0].stop()
         with pytest.raises(TwoPartyError, match="machine b: it cannot be reached"):

@@ -79,7 +79,7 @@ def test_refused(tmp_path: Path, what: str, given: dict[str, Any], reason: str) 
         plan_all(read_config(asked(tmp_path, what, given)))
 
 
-def test_noisy_cells(tmp_path: Path) -> None:
+def test_noisy_cells(tmp_path: Path, transport: InProcessTwoPartyTransport) -> None:
     """Explained, claimed, and answered: without noise the coins are certain, so answers are true."""
     given = {**KNOWN, "cells": "noisy", "weight": "w", "releases": 2}
     config = read_config(asked(tmp_path, "DENSITY(user)", given))
@@ -87,14 +87,12 @@ def test_noisy_cells(tmp_path: Path) -> None:
     assert plan.claim.intrusions == Intrusions(unannounced=-1, machines=2, together=1)
     assert "both in one epoch once at most" in str(plan.claim)
     assert "both machines in one epoch are covered once" in explain(config).text()
-    link = InProcessTwoPartyTransport(tmp_path, "s")
-    with open_engine(config, transport=link, zero_noise=True) as engine:
+    with open_engine(config, transport=transport, zero_noise=True) as engine:
         ids = np.arange(80)
         weights = np.ones(80, np.int64)
         engine.apply(rows(["q"], ids, weights=weights, producer="p", sequence=0))
         engine.apply(rows(["q"], ids[:30], weights=-weights[:30], producer="p", sequence=1))
         assert engine.release("q")[0].record["value"] == pytest.approx(50 / 1000)
-    with open_engine(config, transport=link, zero_noise=True) as engine:
+    with open_engine(config, transport=transport, zero_noise=True) as engine:
         engine.apply(rows(["q"], ids[:5], weights=weights[:5], producer="p", sequence=2))
         assert engine.release("q")[0].record["value"] == pytest.approx(55 / 1000)
-    link.close()

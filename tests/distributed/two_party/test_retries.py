@@ -125,9 +125,9 @@ class Watched(InProcessTwoPartyTransport):
         self._watch(born)
 
 
-def step(link: Watched, statistic: SharedStatistic, attempt: int) -> list[list[int]]:
+def step(transport: Watched, statistic: SharedStatistic, attempt: int) -> list[list[int]]:
     """Take a step with rows and two answers, as a front end that has committed nothing before; return the answers."""
-    backend = TwoPartyBackend(link, "s", {"q": statistic})
+    backend = TwoPartyBackend(transport, "s", {"q": statistic})
     state: Any = backend.start("q", (0, 0), statistic)
     answers = []
     for part in range(2):
@@ -145,23 +145,23 @@ def rows(statistic: Any, count: int) -> Any:
 def finish(directory: Path, statistic: SharedStatistic, victim: Victim, at: int | None) -> tuple[Watched, int]:
     """Take the step, again if it fails at a point, and the next; return the machines and how often it failed."""
     directory.mkdir()
-    link = Watched(directory)
-    link.victim = victim
-    link.fails_at = at
+    transport = Watched(directory)
+    transport.victim = victim
+    transport.fails_at = at
     failed = 0
     while True:
         try:
-            opened = step(link, statistic, failed)
+            opened = step(transport, statistic, failed)
             break
         except (Dies, TwoPartyError):
             failed += 1
             assert failed < 4
-    points = link.points
-    assert step(link, statistic, 7) == opened
-    link.points = points
-    assert {key: values for key, values in link.seen.items() if len(values) > 1} == {}
-    assert [link.seen[STATE, number] for number in (1, 2)] == [{tuple(numbers)} for numbers in opened]
-    return link, failed
+    points = transport.points
+    assert step(transport, statistic, 7) == opened
+    transport.points = points
+    assert {key: values for key, values in transport.seen.items() if len(values) > 1} == {}
+    assert [transport.seen[STATE, number] for number in (1, 2)] == [{tuple(numbers)} for numbers in opened]
+    return transport, failed
 
 
 @pytest.mark.parametrize("statistic", [DENSITY, HEAVY, TICKS], ids=lambda each: type(each).__name__)
@@ -169,23 +169,23 @@ def finish(directory: Path, statistic: SharedStatistic, victim: Victim, at: int 
 def test_an_answer_has_one_value_wherever_a_step_fails(
     tmp_path: Path, statistic: SharedStatistic, victim: Victim
 ) -> None:
-    link, _ = finish(tmp_path / "whole", statistic, victim, None)
-    points = link.points
+    transport, _ = finish(tmp_path / "whole", statistic, victim, None)
+    points = transport.points
     failures = 0
-    link.close()
+    transport.close()
     for at in range({"front": 0, "a": 1, "b": 2}[victim], points, 1 if FULL else 8):
-        link, failed = finish(tmp_path / str(at), statistic, victim, at)
+        transport, failed = finish(tmp_path / str(at), statistic, victim, at)
         if isinstance(statistic, SharedContinual):
-            ((opened,),) = link.seen[STATE, 2]
-            assert (opened - noise_of_shares(link)) / (1 << TICKS.rule.unit) in (1 + 2, 2 + 3)  # rows of one try
-        link.close()
+            ((opened,),) = transport.seen[STATE, 2]
+            assert (opened - noise_of_shares(transport)) / (1 << TICKS.rule.unit) in (1 + 2, 2 + 3)  # rows of one try
+        transport.close()
         failures += failed
     assert failures > points // (2 if FULL else 16)
 
 
-def noise_of_shares(link: InProcessTwoPartyTransport) -> int:
+def noise_of_shares(transport: InProcessTwoPartyTransport) -> int:
     """Return the noise of the last answer, of the tree in both machines' shares."""
-    shares = [machine._party.shares[STATE] for machine in (link.first, link.second)]
+    shares = [machine._party.shares[STATE] for machine in (transport.first, transport.second)]
     rule = shares[0].rule
     assert isinstance(rule, NoisyRunningSums)
     joined = shares[0].cells.copy()
@@ -215,37 +215,37 @@ def test_nothing_of_an_answer_is_sent_before_the_step_is_decided(tmp_path: Path)
     sizes = []
     for attempt in (0, 40):
         (tmp_path / str(attempt)).mkdir()
-        link = Watched(tmp_path / str(attempt))
-        step(link, DENSITY, attempt)
-        sizes.append([size for size in link.sizes if size[0].startswith("b")])
-        for verb, received, sent in link.sizes:
+        transport = Watched(tmp_path / str(attempt))
+        step(transport, DENSITY, attempt)
+        sizes.append([size for size in transport.sizes if size[0].startswith("b")])
+        for verb, received, sent in transport.sizes:
             if verb == "b exchange":
                 assert sent == received  # masked shares, and nothing else
-        decided = [size[0] for size in link.sizes].index("b open")
-        assert [verb for verb, _, sent in link.sizes[decided:] if sent] == ["b open"]
-        assert ("b open", 0, 2 * 8) in link.sizes
-        link.close()
+        decided = [size[0] for size in transport.sizes].index("b open")
+        assert [verb for verb, _, sent in transport.sizes[decided:] if sent] == ["b open"]
+        assert ("b open", 0, 2 * 8) in transport.sizes
+        transport.close()
     assert sizes[0] == sizes[1]
 
 
 def test_answers_are_kept_for_one_epoch_only(tmp_path: Path) -> None:
     """Their shares are overwritten at the first machine when they are opened, and at both with the next step."""
-    link = Watched(tmp_path)
-    step(link, TICKS, 0)
-    assert [*link.second._party.shares[STATE].answers] == [1, 2]
-    assert not link.first._party.shares[STATE].answers
-    before = [*link.second._party.shares[STATE].answers.values()]
-    link.first.idle()
-    assert not link.second._party.shares[STATE].answers
+    transport = Watched(tmp_path)
+    step(transport, TICKS, 0)
+    assert [*transport.second._party.shares[STATE].answers] == [1, 2]
+    assert not transport.first._party.shares[STATE].answers
+    before = [*transport.second._party.shares[STATE].answers.values()]
+    transport.first.idle()
+    assert not transport.second._party.shares[STATE].answers
     assert not any(part.any() for part in before)
-    for machine in (link.first, link.second):
+    for machine in (transport.first, transport.second):
         assert not [name for name in machine._store.load() or {} if name.startswith(("now ", "next "))]
-    link.close()
+    transport.close()
 
 
-def failing(link: InProcessTwoPartyTransport, act: Callable[[], Any]) -> None:
+def failing(transport: InProcessTwoPartyTransport, act: Callable[[], Any]) -> None:
     """Lose the answer of machine a to the last message of a step."""
-    answer = link.first.answer
+    answer = transport.first.answer
 
     def lost(data: bytearray) -> bytearray:
         last = unpack(data)[0].get("last")
@@ -254,32 +254,30 @@ def failing(link: InProcessTwoPartyTransport, act: Callable[[], Any]) -> None:
             raise TwoPartyError("the answer is lost")
         return reply
 
-    link.first.answer = lost  # type: ignore[method-assign]
+    transport.first.answer = lost  # type: ignore[method-assign]
     with pytest.raises(TwoPartyError, match="the answer is lost"):
         act()
-    link.first.answer = answer  # type: ignore[method-assign]
+    transport.first.answer = answer  # type: ignore[method-assign]
 
 
-def test_a_monitor_has_the_answers_of_those_before_it(tmp_path: Path) -> None:
-    link = InProcessTwoPartyTransport(tmp_path, "s")
-    monitor = TwoPartyMonitor(DENSITY, link, stream="s")
+def test_a_monitor_has_the_answers_of_those_before_it(transport: InProcessTwoPartyTransport) -> None:
+    monitor = TwoPartyMonitor(DENSITY, transport, stream="s")
     first = monitor.release()
-    failing(link, monitor.release)
+    failing(transport, monitor.release)
     with pytest.raises(TwoPartyError, match="make the monitor again"):
         monitor.update([1])
     with pytest.raises(TwoPartyError, match="make the monitor again"):
         monitor.release()
-    answers = TwoPartyMonitor(DENSITY, link, stream="s").answers
+    answers = TwoPartyMonitor(DENSITY, transport, stream="s").answers
     assert len(answers) == 2
     assert answers[0].value == first.value
-    assert answers == TwoPartyMonitor(DENSITY, link, stream="s").answers
-    link.close()
+    assert answers == TwoPartyMonitor(DENSITY, transport, stream="s").answers
 
 
 def test_a_front_end_that_expects_another_answer_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
-    link = Watched(tmp_path)
-    step(link, DENSITY, 0)
-    backend = TwoPartyBackend(link, "s", {"q": DENSITY})
+    transport = Watched(tmp_path)
+    step(transport, DENSITY, 0)
+    backend = TwoPartyBackend(transport, "s", {"q": DENSITY})
     state: Any = backend.start("q", (0, 0), DENSITY)
     backend._answers.clear()
     with pytest.raises(TwoPartyError, match="no declared release is left"):
@@ -292,5 +290,5 @@ def test_a_front_end_that_expects_another_answer_is_refused_before_anything_is_o
     with pytest.raises(StoreError, match="gave answer 3 where answer 1 was asked for"):
         state.release()
     assert (STATE, 3) not in ticks.seen
-    link.close()
+    transport.close()
     ticks.close()

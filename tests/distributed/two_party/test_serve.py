@@ -4,11 +4,9 @@ gone.
 
 from __future__ import annotations
 
-import contextlib
-import threading
+import functools
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,53 +14,25 @@ from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import read_config
 from panstream.errors import TwoPartyError
-from panstream.server.auth import Limits
-from panstream.server.server import ServerSettings, make_server
 from tests.distributed.two_party.test_steps import settings
-from tests.server.server_live import CSV, Live
+from tests.server.server_live import CSV, Live, served
 
 EVENTS = "/v1/streams/s/events"
 
 
 @pytest.fixture
-def link(tmp_path: Path) -> Iterator[InProcessTwoPartyTransport]:
-    made = InProcessTwoPartyTransport(tmp_path, "s")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def live(tmp_path: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
-    with served(tmp_path, link) as running:
-        yield running
-
-
-@contextlib.contextmanager
-def served(directory: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
-    config = read_config(settings(directory))
-    ready = threading.Event()
-    running = make_server(
-        config,
-        ServerSettings(port=0, limits=Limits()),
-        on_started=lambda address: ready.set(),
-        engine=lambda publish: open_engine(config, transport=link, publish=publish, zero_noise=True),
-    )
-    thread = threading.Thread(target=running.run_until_stopped)
-    thread.start()
-    try:
-        assert ready.wait(60)
-        place = urlsplit(running.address)
-        yield Live(place.hostname or "", place.port or 0, running)
-    finally:
-        running.stop()
-        thread.join(60)
+def live(tmp_path: Path, transport: InProcessTwoPartyTransport) -> Iterator[Live]:
+    config = read_config(settings(tmp_path))
+    engine = functools.partial(open_engine, config, transport=transport, zero_noise=True)
+    with served(config, engine=engine) as server:
+        yield server
 
 
 def body(first: int, last: int) -> bytes:
     return ("user,value\n" + "".join(f"{user},1.0\n" for user in range(first, last))).encode()
 
 
-def test_rows_come_over_http_and_answers_come_back(live: Live, link: InProcessTwoPartyTransport) -> None:
+def test_rows_come_over_http_and_answers_come_back(live: Live, transport: InProcessTwoPartyTransport) -> None:
     """Batches that are sent again count once; a failing machine makes them wait, and loses none."""
     producer = live.opened("till")
     sent = {"Panstream_Producer": producer}
@@ -70,11 +40,11 @@ def test_rows_come_over_http_and_answers_come_back(live: Live, link: InProcessTw
         first = 40 * (number - 1)
         taken = live.post(body(first, first + 60), CSV, EVENTS, Panstream_Sequence=str(number), **sent)
         assert taken.status == 200, taken.body
-    answer = link.second.answer
-    link.second.answer = _gone  # type: ignore[method-assign]
+    answer = transport.second.answer
+    transport.second.answer = _gone  # type: ignore[method-assign]
     refused = live.post(body(100, 120), CSV, EVENTS, Panstream_Sequence="3", **sent)
     assert refused.status in (500, 503), refused.body
-    link.second.answer = answer  # type: ignore[method-assign]
+    transport.second.answer = answer  # type: ignore[method-assign]
     while (again := live.post(body(100, 120), CSV, EVENTS, Panstream_Sequence="3", **sent)).status != 200:
         assert again.status in (500, 503), again.body
     asked = {name: live.ask("POST", f"/v1/queries/{name}/release").json for name in ("share", "count")}
@@ -85,10 +55,10 @@ def test_rows_come_over_http_and_answers_come_back(live: Live, link: InProcessTw
     assert "X25519" in claim["assumption"]
 
 
-def test_announcing_an_intrusion_blinds_the_shares(live: Live, link: InProcessTwoPartyTransport) -> None:
+def test_announcing_an_intrusion_blinds_the_shares(live: Live, transport: InProcessTwoPartyTransport) -> None:
     assert live.post(body(0, 50), CSV, EVENTS).status == 200
-    before = link.first._party.shares["0/0/share"].cells.copy()
-    step = link.first.step
+    before = transport.first._party.shares["0/0/share"].cells.copy()
+    step = transport.first.step
     priced = live.get("/v1/intrusions").json["price"]
     assert all(each["refreshable"] and "any number of copies of one machine" in each["text"] for each in priced)
     done = live.ask("POST", "/v1/intrusions", b'{"confirm": true}', Content_Type="application/json")
@@ -97,8 +67,8 @@ def test_announcing_an_intrusion_blinds_the_shares(live: Live, link: InProcessTw
     assert {state["verdict"] for state in done.json["states"]} == {
         "covered, unless both machines were copied in one epoch"
     }
-    assert link.first.step > step
-    assert (before != link.first._party.shares["0/0/share"].cells).any()
+    assert transport.first.step > step
+    assert (before != transport.first._party.shares["0/0/share"].cells).any()
 
 
 def _gone(data: bytearray) -> bytearray:

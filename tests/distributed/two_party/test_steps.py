@@ -62,27 +62,26 @@ def truths(batches: int) -> dict[str, float]:
     }
 
 
-def opened(directory: Path, link: InProcessTwoPartyTransport, **options: Any) -> Engine:
+def opened(directory: Path, transport: InProcessTwoPartyTransport, **options: Any) -> Engine:
     config = read_config(settings(directory))
     statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=True)}
-    return Engine(config, backend=TwoPartyBackend(link, "s", statistics), zero_noise=True, **options)
+    return Engine(config, backend=TwoPartyBackend(transport, "s", statistics), zero_noise=True, **options)
 
 
 def values(engine: Engine) -> dict[str, float]:
     return {name: engine.release(name)[0].record["value"] for name in QUERIES}
 
 
-def test_an_engine_on_two_machines_answers_what_is_true(tmp_path: Path) -> None:
-    link = InProcessTwoPartyTransport(tmp_path, "s")
-    with opened(tmp_path, link) as engine:
+def test_an_engine_on_two_machines_answers_what_is_true(tmp_path: Path, transport: InProcessTwoPartyTransport) -> None:
+    with opened(tmp_path, transport) as engine:
         for number in range(2):
             engine.apply(batch(number))
         first = values(engine)
         engine.apply(batch(2))
-    with opened(tmp_path, link) as engine:  # goes on where it was
+    with opened(tmp_path, transport) as engine:  # goes on where it was
         assert engine.last_sequence("p") == 2
         second = values(engine)
-    link.close()
+    transport.close()
     for found, batches in ((first, 2), (second, 3)):
         for name, truth in truths(batches).items():
             assert found[name] == pytest.approx(truth, rel=1e-4), name
@@ -137,14 +136,14 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
     """Feed all batches and answer after each, opening everything again after a failure at point ``at``; return the
     answers, how many points were passed, and how often something failed.
     """
-    link = Flaky(directory, failure)
+    transport = Flaky(directory, failure)
     found = {}
     failures = 0
-    link.left = at
+    transport.left = at
     while True:
         try:
             published: dict[str, list[float]] = {}
-            with opened(directory, link, publish=lambda release: None) as engine:
+            with opened(directory, transport, publish=lambda release: None) as engine:
                 for number in range(engine.last_sequence("p") + 1, 3):
                     engine.apply(batch(number))
                 while any(engine.release_count(name) < 2 for name in QUERIES):
@@ -160,25 +159,25 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
             failures += 1
             assert failures < 4
             if failure is Dies:
-                passed = link.passed
-                for machine in (link.first, link.second):
+                passed = transport.passed
+                for machine in (transport.first, transport.second):
                     machine._store.close()
-                link = Flaky(directory, failure)
-                link.passed = passed
-    link.left, passed = None, link.passed
-    check_fit(link)
-    link.close()
+                transport = Flaky(directory, failure)
+                transport.passed = passed
+    transport.left, passed = None, transport.passed
+    check_fit(transport)
+    transport.close()
     return found, passed, failures
 
 
-def check_fit(link: InProcessTwoPartyTransport) -> None:
+def check_fit(transport: InProcessTwoPartyTransport) -> None:
     """Both shares of every state are of the same step and try, and open to a thermometer of users who came."""
-    TwoPartyBackend(link, "s", {})  # the next dealer resolves what is in doubt on the second machine
-    first = link.first._record
-    second = link.second._record
+    TwoPartyBackend(transport, "s", {})  # the next dealer resolves what is in doubt on the second machine
+    first = transport.first._record
+    second = transport.second._record
     assert (first.step, first.attempt) == (second.step, second.attempt)
-    assert link.second._in_doubt is None
-    a, b = (machine._party.shares["0/0/share"].cells for machine in (link.first, link.second))
+    assert transport.second._in_doubt is None
+    a, b = (machine._party.shares["0/0/share"].cells for machine in (transport.first, transport.second))
     came = np.unpackbits(a ^ b, count=USERS, bitorder="little")
     assert np.array_equal(np.flatnonzero(came), np.unique(np.concatenate([batch(n).ids for n in range(3)])))
 
@@ -198,45 +197,43 @@ def test_a_failure_at_any_point_loses_and_doubles_nothing(tmp_path: Path, failur
 
 
 def test_machines_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    link = InProcessTwoPartyTransport(tmp_path, "s")
-    with opened(tmp_path, link) as engine:
+    transport = InProcessTwoPartyTransport(tmp_path, "s")
+    with opened(tmp_path, transport) as engine:
         engine.apply(batch(0))
-    link.close()
+    transport.close()
     snapshot = (tmp_path / "b" / "state.sealed").read_bytes()
-    link = InProcessTwoPartyTransport(tmp_path, "s")
-    with opened(tmp_path, link) as engine:
+    transport = InProcessTwoPartyTransport(tmp_path, "s")
+    with opened(tmp_path, transport) as engine:
         engine.apply(batch(1))
-    link.close()
+    transport.close()
     (tmp_path / "b" / "state.sealed").write_bytes(snapshot)  # a backup of one machine is restored
-    link = InProcessTwoPartyTransport(tmp_path, "s")
+    transport = InProcessTwoPartyTransport(tmp_path, "s")
     with pytest.raises(TwoPartyError, match="do not fit"):
-        opened(tmp_path, link)
-    link.close()
+        opened(tmp_path, transport)
+    transport.close()
     for name in ("a", "b"):  # both machines' directories are gone
         (tmp_path / name / "state.sealed").unlink()
-    link = InProcessTwoPartyTransport(tmp_path, "s")
+    transport = InProcessTwoPartyTransport(tmp_path, "s")
     with pytest.raises(StoreError, match="rolled back"):
-        opened(tmp_path, link)
+        opened(tmp_path, transport)
     with pytest.raises(TwoPartyError, match="refused: this machine belongs to stream 's'"):
-        TwoPartyBackend(link, "other", {})
-    link.close()
+        TwoPartyBackend(transport, "other", {})
+    transport.close()
     with pytest.raises(TwoPartyError, match="belongs to the other machine"):
         Participant(tmp_path / "a", first=False, stream="s")
 
 
-def test_idle_machines_blind_their_shares(tmp_path: Path) -> None:
-    link = InProcessTwoPartyTransport(tmp_path, "s")
-    with opened(tmp_path, link) as engine:
+def test_idle_machines_blind_their_shares(tmp_path: Path, transport: InProcessTwoPartyTransport) -> None:
+    with opened(tmp_path, transport) as engine:
         engine.apply(batch(0))
-        before = [machine._party.shares["0/0/share"].cells.copy() for machine in (link.first, link.second)]
-        link.first.idle()
-        after = [machine._party.shares["0/0/share"].cells.copy() for machine in (link.first, link.second)]
+        before = [machine._party.shares["0/0/share"].cells.copy() for machine in (transport.first, transport.second)]
+        transport.first.idle()
+        after = [machine._party.shares["0/0/share"].cells.copy() for machine in (transport.first, transport.second)]
         assert not np.array_equal(before[0], after[0])
         assert np.array_equal(before[0] ^ before[1], after[0] ^ after[1])
         engine.apply(batch(1))  # the front end follows
-    with opened(tmp_path, link) as engine:  # the machines are a step ahead, without rows
+    with opened(tmp_path, transport) as engine:  # the machines are a step ahead, without rows
         assert values(engine)["count"] == 2 * SIZE
-    link.close()
 
 
 def test_explain_says_who_sees_what(tmp_path: Path) -> None:

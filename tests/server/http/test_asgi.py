@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -11,7 +11,9 @@ import pytest
 
 from panstream.server.auth import Limits
 from panstream.server.http.asgi import AsgiExchange, scope_of
-from tests.server.server_live import EVENTS, LINES, Live, lines, served, write_config
+from tests.server.server_live import EVENTS, LINES, Live, lines
+
+LIMITS = Limits(body=200_000)
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -100,12 +102,6 @@ def test_an_application_that_is_not_done_when_the_server_stops() -> None:
 def test_nothing_is_written_to_who_is_gone() -> None:
     wire = exchanged(waiting, lambda exchange, task: exchange.disconnect())
     assert (wire.written, wire.closed) == (b"", False)
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with served(write_config(tmp_path_factory.mktemp("asgi")), Limits(body=200_000)) as server:
-        yield server
 
 
 def test_head_has_the_head_of_get(live: Live) -> None:

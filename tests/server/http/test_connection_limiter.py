@@ -10,8 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from panstream.server.errors import HttpError
 from panstream.server.http.connection_limiter import _POLL_INTERVAL, ConnectionLimiter
 from panstream.server.ingest.jobs import Job, _FairQueue
 from panstream.server.ingest.request_bodies import RequestBody
-from tests.server.server_live import EVENTS, LINES, Live, lines, served, write_config
+from tests.server.server_live import EVENTS, LINES, Live, lines, served, until, write_config
 
 
 class Line:
@@ -376,15 +374,6 @@ def test_whoever_waits_with_the_fewest_connections_is_let_in_first() -> None:
     asyncio.run(scene())
     assert let_in == ["first", "second"]
     assert not limiter._waiting
-
-
-def until(enough: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(3000):
-        if enough():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 @pytest.mark.parametrize("turns", range(5))

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +20,6 @@ from tests.server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, s
 
 FIRST = f"POST {EVENTS} HTTP/1.1\r\n".encode()
 LIMITS = Limits(body=200_000, head=4_000, max_concurrent=4)
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with served(write_config(tmp_path_factory.mktemp("fast")), LIMITS) as server:
-        yield server
 
 
 def request(body: bytes, kind: str = LINES, *more: str, length: int | None = None) -> bytes:

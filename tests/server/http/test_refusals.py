@@ -20,12 +20,6 @@ HASTY = Limits(head_time=0.3, body_time=0.5)  # a busy machine may be slower, so
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with served(write_config(tmp_path_factory.mktemp("refusals")), LIMITS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     with served(write_config(tmp_path_factory.mktemp("hasty")), HASTY) as server:
         yield server

@@ -18,8 +18,7 @@ from panstream.server.ingest.batch_order import ReorderBuffer
 from panstream.server.ingest.engine_thread import EngineThread
 from panstream.server.ingest.jobs import BatchOutcome, Job
 from panstream.server.ingest.request_bodies import RequestBody
-from tests.server.server_live import EXACT, LINES, served, write_config
-from tests.server.test_durable import until
+from tests.server.server_live import EXACT, LINES, served, until, write_config
 
 TIMED = f"""
 [stream]

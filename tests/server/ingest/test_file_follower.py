@@ -17,8 +17,7 @@ from panstream.errors import InvalidParameter, SourceError
 from panstream.server.auth import Limits
 from panstream.server.server import ServerSettings, make_server
 from panstream.testing.memory import make_needles, scan
-from tests.server.server_live import Live, lines, served, write_config
-from tests.server.test_durable import until
+from tests.server.server_live import Live, lines, served, until, write_config
 
 
 def append(file: Path, data: bytes) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,6 @@ releases = 40
 directory = "state"
 step = "5 ms"
 """
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with served(write_config(tmp_path_factory.mktemp("beacons"), CONFIG)) as server:
-        yield server
 
 
 def beacon(live: Live, body: Any, **headers: str) -> Any:
