@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.browser.conftest import PATIENCE, photograph
+from tests.browser.conftest import TIMEOUT, photograph
 from tests.chromium import launched
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def browser() -> Iterator[Browser]:
 def watched(browser: Browser, problems: list[str], **settings: object) -> Page:
     """Open a page that notes errors, and requests for anything but files."""
     page = browser.new_page(**settings)  # type: ignore[arg-type]
-    page.set_default_timeout(PATIENCE)
+    page.set_default_timeout(TIMEOUT)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
     page.on("request", lambda sent: None if sent.url.startswith(("file:", "data:")) else problems.append(sent.url))
