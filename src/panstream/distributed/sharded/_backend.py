@@ -240,27 +240,25 @@ class ClusterBackend(LocalBackend):
         self._transport.send([ShardCall(n, method, (self.step, *shared, *own[n : n + 1])) for n in shards])
 
 
+@dataclass(slots=True, eq=False)
 class _ShardedState:
     """A state whose cells are with the shards."""
 
-    __slots__ = ("_backend", "_key", "_released", "algorithm")
-
-    def __init__(self, backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> None:
-        self.algorithm = algorithm
-        self._backend = backend
-        self._key = (query, slot)
-        self._released = released
+    backend: ClusterBackend
+    key: tuple[str, Slot]  # query and slot
+    algorithm: Any
+    released: int
 
     def apply(self, batch: Any) -> None:
         """Queue a checked batch, and wipe it; the shards have it when the step is over."""
-        self._backend.send_rows(*self._key, batch)
+        self.backend.send_rows(*self.key, batch)
 
     @contextlib.contextmanager
     def _assembled(self) -> Iterator[tuple[Any, NoiseSource]]:
         """Assemble the noisy cells for the time of the block, then wipe them."""
-        state = self._backend.gather(*self._key, self.algorithm, self._released)
+        state = self.backend.gather(*self.key, self.algorithm, self.released)
         try:
-            with NoiseSource() if self._backend.rng is None else self._backend.rng as rng:
+            with NoiseSource() if self.backend.rng is None else self.backend.rng as rng:
                 yield state, rng
         finally:
             wipe_state(state)
@@ -269,7 +267,7 @@ class _ShardedState:
         """Release the assembled state, as on one machine."""
         with self._assembled() as (state, rng):
             estimate: Estimate = self.algorithm.release(state, rng)
-            self._released = state.released
+            self.released = state.released
         return estimate
 
     def tick(self) -> Estimate:
@@ -282,35 +280,33 @@ class _ShardedState:
             return Refresh.too_late(rows_since_copy)
         with self._assembled() as (state, rng):
             self.algorithm.refresh(state, rng)  # raises where the claim has no refresh; the copy is discarded
-            self._released = state.released
-        self._backend.refresh(*self._key)
+            self.released = state.released
+        self.backend.refresh(*self.key)
         return Refresh(covered=True)
 
     def to_bytes(self, *, checksum: bool = True) -> bytes:
         """Return the record that the coordinator stores; the cells are not in it."""
-        return RemoteStateRecord(self._released, self._backend.step).to_bytes(self.algorithm, checked=checksum)
+        return RemoteStateRecord(self.released, self.backend.step).to_bytes(self.algorithm, checked=checksum)
 
 
 class _ShardedTables(_ShardedState):
     """A state whose tables are with the shards, each of which adds release noise to its own."""
 
-    __slots__ = ()
-
     def release(self) -> Estimate:
         """Compute the answer from tables to which the shards have added release noise; possible once."""
-        released = consume_release(self._released, 1)
-        noisy = self._backend.gather(*self._key, self.algorithm, released, shown=True)
-        self._released = released
+        released = consume_release(self.released, 1)
+        noisy = self.backend.gather(*self.key, self.algorithm, released, shown=True)
+        self.released = released
         estimate: Estimate = self.algorithm.estimate(noisy)
         return estimate
 
     def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
         """Add noise on every shard; the number of refreshes is not limited."""
-        self._backend.catch_up()
-        self._backend.refresh(*self._key)
+        self.backend.catch_up()
+        self.backend.refresh(*self.key)
         return Refresh(covered=True)
 
 
 def _open_state(backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> _ShardedState:
     kind = _ShardedTables if isinstance(algorithm, ShardableTables) else _ShardedState
-    return kind(backend, query, slot, algorithm, released)
+    return kind(backend, (query, slot), algorithm, released)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -331,30 +332,28 @@ class TwoPartyBackend:
         return reply
 
 
+@dataclass(slots=True, eq=False)
 class _SharedState:
     """A state whose shares are on the machines."""
 
-    __slots__ = ("_backend", "_name", "algorithm", "released")
-
-    def __init__(self, backend: TwoPartyBackend, name: str, algorithm: Any, released: int) -> None:
-        self.algorithm = algorithm
-        self._backend = backend
-        self._name = name
-        self.released = released
+    backend: TwoPartyBackend
+    name: str
+    algorithm: Any
+    released: int
 
     def apply(self, batch: Any) -> None:
         """Apply a checked batch, and wipe it."""
         try:
-            self._backend.add_batch(self._name, batch)
+            self.backend.add_batch(self.name, batch)
         finally:
             batch.wipe()
 
     def release(self) -> PendingAnswer:
         """Prepare an answer; its values are known once the step is committed."""
         number = self.released + 1
-        self._backend.prepare_answer(self._name, number)
+        self.backend.prepare_answer(self.name, number)
         self.released = number
-        return PendingAnswer(self.algorithm, number, lambda: self._backend.opened(self._name)[number])
+        return PendingAnswer(self.algorithm, number, lambda: self.backend.opened(self.name)[number])
 
     def tick(self) -> PendingAnswer:
         """Close the slot, and prepare its answer."""
@@ -366,7 +365,7 @@ class _SharedState:
 
     def to_bytes(self, *, checksum: bool = True) -> bytes:
         """Return the record that the engine stores: the number of answers, and the step."""
-        return RemoteStateRecord(self.released, self._backend.step).to_bytes(self.algorithm, checked=checksum)
+        return RemoteStateRecord(self.released, self.backend.step).to_bytes(self.algorithm, checked=checksum)
 
 
 def _wipe_all(changes: Iterable[Dealt]) -> None:

@@ -19,6 +19,10 @@ def _list(items: dict[str, Any], text: str = "") -> dict[str, Any]:
     return {"type": "array", "items": items, **({"description": text} if text else {})}
 
 
+def _pair(items: dict[str, Any], text: str = "") -> dict[str, Any]:
+    return {**_list(items, text), "minItems": 2, "maxItems": 2}
+
+
 def _ref(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -53,12 +57,12 @@ _RELEASE = {
         "answers.",
     },
     "standard_error": {**_maybe("number"), "description": "Null where there is none."},
-    "interval": {**_list(_maybe("number"), "Low and high end; null is open."), "minItems": 2, "maxItems": 2},
+    "interval": _pair(_maybe("number"), "Low and high end; null is open."),
     "level": {**_NUMBER, "description": "Coverage of the interval: 0.95."},
     "epsilon": _EPSILON,
     "unit": {**_TEXT, "description": "What it protects: user, event, user-window ..."},
     "group": {"type": "object", "description": "Values of the GROUP BY columns."},
-    "window": {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
+    "window": _pair(_TIME, "Begin and end."),
     "end": {**_TIME, "description": "End of its slot: it counts the rows that came before the stream reached it."},
     "since": {
         **_TIME,
@@ -66,7 +70,7 @@ _RELEASE = {
         "counts rows that came since then.",
     },
     "gaps": _list(
-        {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
+        _pair(_TIME, "Begin and end."),
         "Times in which the configuration did not name the query: it has not seen the rows that came then.",
     ),
     "at_most_beyond": {**_WHOLE, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
@@ -84,7 +88,7 @@ _NAMES = {
                 "name": {"type": ["string", "integer"]},
                 "count": _NUMBER,
                 "standard_error": _NUMBER,
-                "interval": {**_list(_NUMBER), "minItems": 2, "maxItems": 2},
+                "interval": _pair(_NUMBER),
             }
         ),
         "The names that the query shows, in its order. All intervals hold together, with 95%; `value` is the number of "

@@ -137,6 +137,7 @@ def sender_from_headers(headers: Mapping[str, str], token: str) -> tuple[Sender 
     return Sender(token, producer), int(sequence)
 
 
+@dataclass(slots=True, eq=False)
 class FastPath:
     """The fast path of event batches: no task, no request object, and the body is received into its final memory.
 
@@ -147,22 +148,14 @@ class FastPath:
         access: Checks tokens.
         quotas: Quotas of the tokens.
         check: Raises HttpError while the server stops.
-        submit: Passes a complete body to the engine.
+        enqueue: Passes a complete body to the engine.
     """
 
-    def __init__(
-        self,
-        first: bytes,
-        access: Authenticator,
-        quotas: QuotaTracker,
-        check: Callable[[], None],
-        submit: Callable[[Job], None],
-    ) -> None:
-        self.first = first
-        self._access = access
-        self._quotas = quotas
-        self._check = check
-        self._submit = submit
+    first: bytes
+    access: Authenticator
+    quotas: QuotaTracker
+    check: Callable[[], None]
+    enqueue: Callable[[Job], None]
 
     def admit(self, data: bytearray, size: int) -> tuple[Job, RequestBody, int] | None:
         """Return a job, its body and where that begins in ``data``; None if the request takes the general path.
@@ -174,14 +167,14 @@ class FastPath:
             return None
         headers, begin = head
         try:
-            grant = self._access.check(headers, "ingest")
-            self._check()
+            grant = self.access.check(headers, "ingest")
+            self.check()
             sender, sequence = sender_from_headers(headers, grant.name)
-            body = RequestBody.from_headers(headers, self._quotas, grant.name)
+            body = RequestBody.from_headers(headers, self.quotas, grant.name)
         except HttpError:
             return None
         try:
-            self._quotas.enter(grant.name)
+            self.quotas.enter(grant.name)
         except HttpError:
             body.wipe()
             return None
@@ -200,7 +193,7 @@ class FastPath:
                 on_response(outcome.to_http_response(), True)
 
         job.on_done = on_done
-        self._submit(job)
+        self.enqueue(job)
 
     def abandon(self, job: Job) -> None:
         """Drop a request whose body was not received completely, and wipe what was."""
@@ -210,7 +203,7 @@ class FastPath:
 
     def _leave(self, job: Job) -> None:
         assert job.body is not None
-        self._quotas.leave(job.body.token)
+        self.quotas.leave(job.body.token)
 
 
 def read_head(data: bytearray, start: int, stop: int, first: bytes) -> tuple[dict[str, str], int] | None:
