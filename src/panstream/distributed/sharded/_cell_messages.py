@@ -159,6 +159,7 @@ class CellQueue:
         size = padded_size(self.listed)
         kinds = (self.partitioning.index_type, *algorithm.update_columns)
         row = sum(np.dtype(kind).itemsize for kind in kinds) + slot_number_size(len(slots))
+        # Bytes of all marks of one shard: a bit for each of its cells, in every slot.
         bits = len(slots) * -(-algorithm.cells // (8 * self.partitioning.shards))
         named = np.array(slots, np.int64).reshape(-1, 2)
         marked = algorithm.is_idempotent and (self.marked or bits <= size * row)

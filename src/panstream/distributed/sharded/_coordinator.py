@@ -140,6 +140,7 @@ class ClusterEngine(Engine):
         self._require_usable()
         if self.is_applied(rows.producer, rows.sequence):
             return BatchResult(new=False)
+        # All pieces have one arrival time: that of the batch.
         now = self._clock()
         clock = self._clock
         self._clock = lambda: now
@@ -181,6 +182,7 @@ class ClusterEngine(Engine):
                 if self._drawn:
                     self.commit()
         self._shard_backend.announce_batch(piece.count, origins)
+        # Until its last piece, a batch is not applied as a whole: the checkpoint has its position instead.
         if time is not None:
             piece = replace(piece, producer=None)
             self._checkpoint.begun = origins[0] if origins else None

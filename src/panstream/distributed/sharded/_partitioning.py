@@ -41,7 +41,7 @@ def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
         turned = rotation.py_func(blocks, _HASH_KEY).astype(np.int64)  # type: ignore[arg-type]
     owned: NDArray[np.int64] = blocks.astype(np.int64) * shards + (shard - turned) % shards
     owned = owned[owned < cells]
-    owned.flags.writeable = False
+    owned.flags.writeable = False  # the cache hands it out again
     return owned
 
 

@@ -99,6 +99,7 @@ def _move(old: InProcessShardTransport, new: InProcessShardTransport, algorithms
             shard_parts[name] = partitioning.encode(part, shard)
             wipe_state(part)
         wipe_state(state)
+    # The new shards are durable when this returns, next to the old ones; `write_shard_count` then decides for them.
     new.send(
         [ShardCall(shard, "replace", (backend.step + 1, parts[shard], recent, absorbed)) for shard in range(new.shards)]
     )
@@ -108,6 +109,7 @@ def _destroy(directory: str | os.PathLike[str]) -> None:
     """Make a shard's directory unreadable: overwrite its key, then remove it."""
     path = Path(directory)
     names = [path / name for name in ("state.sealed", "state.new")]
+    # The key is in the same file: once it is zeros, ciphertext that the disk still has cannot be decrypted.
     for name in names:
         with contextlib.suppress(FileNotFoundError), name.open("r+b", buffering=0) as file:
             file.write(bytes(os.fstat(file.fileno()).st_size))

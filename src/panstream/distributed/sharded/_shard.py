@@ -129,6 +129,7 @@ class Shard:
                 for origins, opened, work in parts:
                     for name in opened:
                         self._open(name)
+                    # A batch that was applied before the coordinator crashed is a part of its own: it is skipped here.
                     if not origins or not all(self._has(origin) for origin in origins):
                         self._apply_messages(work)
                     self.recent |= {origin[0]: (step, origin) for origin in origins if not self._has(origin)}

@@ -101,6 +101,7 @@ class TableQueue:
     def sums_are_less(self, slots: int, rows: int) -> bool:
         """Return whether the sums of all tables take fewer bytes than sending the rows to every shard."""
         row = slot_number_size(slots) + sum(kind.itemsize for kind in self.partitioning.algorithm.update_columns)
+        # Sums take four bytes for each cell, once; rows are sent to every shard.
         return 4 * slots * self.cells <= self.partitioning.shards * row * padded_size(rows)
 
     def add(self, slot: Slot, batch: Any) -> None:

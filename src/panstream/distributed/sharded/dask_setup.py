@@ -65,10 +65,12 @@ def _settings(role: Role) -> str:
 
 
 SETTINGS: dict[str, Any] = {
+    # No copies of data on disk, and no workers that are killed for using memory.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
+    # No stacks, logs, error texts or pages, which could contain data.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.log-length": 0,
     "distributed.admin.low-level-log-length": 0,
@@ -79,10 +81,11 @@ SETTINGS: dict[str, Any] = {
     "distributed.scheduler.active-memory-manager.start": False,
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
+    # Workers lost in a task before it is given up; shards apply a repeated task once.
     "distributed.scheduler.allowed-failures": 1000,
     "distributed.nanny.pre-spawn-environ": {**ENVIRONMENT, MARK: "1", "OMP_NUM_THREADS": "1"},
     "distributed.worker.preload": ["panstream.primitives.memory.process_hardening"],
-    "distributed.comm.compression": None,
+    "distributed.comm.compression": None,  # the size of a message would depend on its content
     "distributed.diagnostics.nvml": False,
 }
 

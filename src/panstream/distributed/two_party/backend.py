@@ -192,6 +192,7 @@ class TwoPartyBackend:
             reply = self._run_step("rows", last=True)
         finally:
             self._disconnect()
+        # Both machines have committed. If this process ends before the engine commits, `_join` finds them ahead.
         self._note_answers(reply["opened"])
         self.step += 1
         self._position = self.step, self._attempt
@@ -239,7 +240,7 @@ class TwoPartyBackend:
             return
         if cached and max(cached) > number:
             raise StoreError("the machines have given more answers than the front end knows of")
-        self._run_step("rows")
+        self._run_step("rows")  # the answer is about all rows that were applied before
         prepared = self._run_step("answers", answered=[name])["prepared"][name]
         if prepared != number:
             raise StoreError(f"the machines gave answer {prepared} where answer {number} was asked for")

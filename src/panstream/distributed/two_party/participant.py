@@ -154,7 +154,7 @@ class Participant:
         """Run one round of a step; on the first machine, complete it with the other."""
         task = task_from_json(header["task"])
         number = int(header["round"])
-        if number == 0 and self._in_doubt is not None:
+        if number == 0 and self._in_doubt is not None:  # the notification was lost; the dealer repeats what a has
             self._resolve_in_doubt(*map(int, header["after"]))
         work = self._begun(header) if number == 0 else self._check_continues(header)
         with self._abort_on_error():
@@ -242,7 +242,7 @@ class Participant:
             if header["last"]:
                 record = StepRecord(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
                 self._in_doubt = record, work.party.shares
-                self._commit()
+                self._commit()  # both sets are on disk before a can reach its commit point
                 self._work = None
             return message
 
@@ -258,7 +258,7 @@ class Participant:
         self._party.shares = work.party.shares
         self._work = None
         self.reserved = False
-        self._commit()
+        self._commit()  # the commit point: the step is valid on both machines, whether or not b knows
         for share in old_shares.values():
             share.wipe()
         if prepared_answers(self._party.shares):

@@ -1,6 +1,6 @@
 """Applies bodies to the engine, merged into as few micro-batches as possible; a body that fails is refused by itself.
 
-The cost of an engine step is nearly independent of its rows, so merged bodies share it.
+Merged bodies share the fixed cost of an engine step.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from panstream.server.ingest.request_bodies import RequestBody, parse
 MAX_SEQUENCE = 2**62
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 _MAX_NUMBERS = 1_000  # row numbers in a response
-_SMALL = 1 << 18  # bytes of a body that is parsed in about a millisecond, and so delays no other
+_SMALL = 1 << 18  # bytes of a body that is parsed too quickly to delay others
 _ID = re.compile(ID_PATTERN)
 _END = b"\r\n\r\n"
 _LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\x20-\x7e\t]*\r\n)+")
