@@ -240,7 +240,7 @@ class PreparedQuery:
             self._with_hints(lambda: _as_query_errors(lambda: Selector(self.config))) as select,
             _as_query_errors(lambda: Engine(self.config)) as engine,
         ):
-            feed = open_configured_source(self.config, self._source, **self.guess.reading)
+            source = open_configured_source(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}
             is_single = sum(not query.of_unusable for query in self.config.queries) == 1

@@ -226,7 +226,7 @@ class ClusterEngine(Engine):
 
     def _positions_of(self, producer: str) -> set[Origin]:
         """Return the positions of the coordinator and the shards with a producer."""
-        begun = self._kept.begun
+        begun = self._checkpoint.begun
         begun_producer = {begun} if begun is not None and begun[0] == producer else set()
         return {
             *self._shard_backend.ahead.get(producer, ()),

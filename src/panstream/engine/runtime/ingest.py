@@ -79,7 +79,7 @@ def open_configured_source(
         settings["format"] = format
     if config.web is not None and not any("://" in source_text for source_text in inputs):
         settings["site"] = config.web.site
-    if "dialect" not in options and (dialect := dialect_of(config.stream)) is not None:
+    if "dialect" not in more and (dialect := dialect_of(config.stream)) is not None:
         settings["dialect"] = dialect
     return open_source(inputs, schema, follow=follow, **settings, **more)
 
@@ -129,7 +129,7 @@ def ingest(
 
     Ends with the input, or with Ctrl-C or SIGTERM; the result's ``interrupted`` is set then.
     """
-    feed = open_configured_source(engine.config, inputs, follow=follow, format=format)
+    source = open_configured_source(engine.config, inputs, follow=follow, format=format)
     engine.declare(*(ingestion_paths(inputs, follow=follow) if is_paths(inputs) else ["calls"]))
     with Selector(engine.config) as select:
         return ingest_all(engine, source, select, on_batch=on_batch)
