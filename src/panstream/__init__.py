@@ -1,7 +1,7 @@
-"""Statistics over streams that stay private even if someone copies the machine's memory.
+"""Statistics over streams that stay private even if an attacker copies the machine's memory.
 
 The most used names are exported here; the algorithms under their papers' names are in ``panstream.algorithms``. Names
-are loaded when first used, so that ``import panstream`` is quick and needs no compiler.
+are imported on first use, so that ``import panstream`` is fast and compiles nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STATISTICS = (
     "RangeHistogram",
     "WindowedSum",
 )
-_DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
+_EXPORTS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
     "AsyncClient": "panstream.client.async_client",
     "Claim": "panstream.privacy.claim",
     "Client": "panstream.client.client",
@@ -40,7 +40,7 @@ _DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
     "register": "panstream.core.registry",
 }
 
-__all__ = sorted([*_DOORS, "__version__"])
+__all__ = sorted([*_EXPORTS, "__version__"])
 
 
-__getattr__, __dir__ = lazy_exports(__name__, _DOORS)
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -4,41 +4,42 @@
 
     PanstreamError
     ├── InvalidParameter       a public parameter breaks its rule          (also a ValueError)
-    │   └── SignalBelowNoise   ... because the planned answer would drown in noise
+    │   └── SignalBelowNoise   ... because the noise would exceed the planned answer
     ├── ConfigError            a configuration breaks a rule               (also a ValueError)
-    ├── UnsupportedQuery       a statement is no question that can be answered privately (also a ValueError)
-    ├── InvalidBatch           a batch was refused whole; state unchanged  (also a ValueError)
+    ├── UnsupportedQuery       a statement cannot be answered privately    (also a ValueError)
+    ├── InvalidBatch           a batch was rejected; state unchanged       (also a ValueError)
     ├── BudgetExhausted        the call would cost more than was declared
     │   ├── UnboundedLoss      ... because nothing bounds what it would cost
     │   └── BudgetExceeded     ... by the queries of a configuration (also a ConfigError)
     ├── NotSupported           the algorithm cannot do this, whatever the data
     ├── InvalidBytes           serialised bytes are foreign, damaged or too new (also a ValueError)
     ├── MergeError             the two states must not be merged
-    ├── ClockJumped            the system's clock cannot be believed, so nothing is drawn
+    ├── ClockJumped            the system's clock is not plausible, so nothing is drawn
     ├── StoreError             the state could not be read or written; the old state is intact
     │   ├── StoreLocked        another process has the store open
     │   └── StoreDamaged       the files are corrupted, foreign, rolled back or too new
-    │       ├── LatestSnapshotDamaged ... and the state before the newest is whole
-    │       └── TornWrite      ... as a crash leaves them
+    │       ├── LatestSnapshotDamaged ... and the state before the newest is intact
+    │       └── TornWrite      ... as after a crash
     ├── SinkError              answers could not be written to a database; they are in the store
     ├── SourceError            the input cannot be read as declared
     │   ├── BadRowError        ... because of one row, and bad rows stop the run
     │   ├── ConnectionLost     ... because the connection to Redis or a broker broke
     │   └── RedisCommandError  ... because Redis answered with an error
     ├── EvaluationFailed       an expression could not be evaluated for a batch
-    ├── ClusterError           the cluster cannot be reached, or cannot go on
+    ├── ClusterError           the cluster cannot be reached, or cannot continue
     ├── TwoPartyError          one of two machines cannot be reached, or does not fit the other
-    ├── RequestRejected        a server refused a request; ``code`` says why
+    ├── RequestRejected        a server rejected a request; ``code`` is the reason
     │   └── BatchStatusUnknown a batch may or may not have been counted, and was not sent again
     ├── ProducerFenced         a batch comes from a producer that is not open, or not in order
-    ├── ServerUnreachable      a server did not answer, or was busy, however often it was asked
+    ├── ServerUnreachable      a server did not answer, or was busy, at every attempt
     ├── FederationAborted      too few holders are left, or one refused and all are needed
-    ├── PeerUnreachable        a data holder did not answer; asking again costs nothing
+    ├── PeerUnreachable        a data holder did not answer; a retry costs no budget
     └── MissingExtra           an optional dependency is absent            (also an ImportError)
 
-A message names the parameter, the rule and the public value. It never contains an item, a key or a state. Nor does what
-an error drags along: ``from None`` hides the error that was being handled and still keeps it, with every variable of
-its frames. Where that may be rows, keys or states, `translate_errors` raises afterwards, so that nothing is kept.
+A message names the parameter, the rule and the public value. It never contains an item, a key or a state. Nor do
+chained errors: ``from None`` hides the error that was being handled, but still references it, with every variable of
+its frames. Where those may be rows, keys or states, `translate_errors` raises outside of the handler, so that no
+reference is left.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ class InvalidParameter(PanstreamError, ValueError):
 
 
 class SignalBelowNoise(InvalidParameter):
-    """At the planned size the answer would drown in noise."""
+    """At the planned size the noise would exceed the answer."""
 
 
 class InvalidBatch(PanstreamError, ValueError):
-    """A batch was refused as a whole; the state is as it was before the call.
+    """A batch was rejected as a whole; the state is unchanged.
 
-    ``row`` is the zero-based position of the first offending row, or ``None`` where the fault
-    is not in one row (a wrong container type, say).
+    ``row`` is the zero-based number of the first invalid row, or ``None`` if the error is not in one row (a wrong
+    container type, say).
     """
 
     def __init__(self, message: str, *, row: int | None = None) -> None:
@@ -78,11 +79,11 @@ class InvalidBatch(PanstreamError, ValueError):
 
 
 class ConfigError(PanstreamError, ValueError):
-    """The configuration breaks a rule; the message names the place and the rule."""
+    """The configuration breaks a rule; the message names section, key and rule."""
 
 
 class UnsupportedQuery(PanstreamError, ValueError):
-    """A statement is not one of the questions that panstream can answer privately."""
+    """A statement cannot be answered privately, or is not supported."""
 
     def __init__(self, message: str, *, line: int | None = None, column: int | None = None, hint: str = "") -> None:
         where = "" if line is None else f"line {line}, column {column}: "
@@ -97,7 +98,7 @@ class BudgetExhausted(PanstreamError):
 
 
 class UnboundedLoss(BudgetExhausted):
-    """Nothing bounds what the call would cost the ``unit`` that a limit was declared for; nothing happened."""
+    """The loss of the call has no bound for a ``unit`` with a declared limit; nothing happened."""
 
     def __init__(self, message: str, *, unit: str) -> None:
         super().__init__(message)
@@ -121,7 +122,7 @@ class MergeError(PanstreamError):
 
 
 class RequestRejected(PanstreamError):
-    """A server refused a request; sending it again would not help."""
+    """A server rejected a request; sending it again would not help."""
 
     def __init__(self, message: str, *, code: str, status: int) -> None:
         super().__init__(message)
@@ -130,11 +131,11 @@ class RequestRejected(PanstreamError):
 
 
 class BatchStatusUnknown(RequestRejected):
-    """A batch may or may not have been counted: it was sent without an answer, and now the server cannot tell."""
+    """A batch may or may not have been counted: it was sent without an answer, and the server no longer knows."""
 
 
 class ProducerFenced(PanstreamError):
-    """A batch or a request comes from a producer that is not open, or out of order; ``code`` says which."""
+    """A batch or request is from a producer that is not open, or out of order; ``code`` is the reason."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
@@ -142,7 +143,7 @@ class ProducerFenced(PanstreamError):
 
 
 class ServerUnreachable(PanstreamError):
-    """A server did not answer, or was busy, however often it was asked."""
+    """A server did not answer, or was busy, at every attempt."""
 
 
 class ClockJumped(PanstreamError):
@@ -162,15 +163,15 @@ class StoreDamaged(StoreError):
 
 
 class LatestSnapshotDamaged(StoreDamaged):
-    """The newest state is damaged, and the one before it is whole and still there."""
+    """The newest state is damaged; the one before it is intact."""
 
 
 class TornWrite(StoreDamaged):
-    """A key or a state was not written to its end, as a crash leaves it; or it is foreign."""
+    """A key or a state was not written completely, as after a crash; or it is foreign."""
 
 
 class SinkError(PanstreamError):
-    """Answers could not be written to a database; the store has them, and they will be copied when it can be."""
+    """Answers could not be written to a database; the store has them, and copying is retried."""
 
 
 class SourceError(PanstreamError):
@@ -178,7 +179,7 @@ class SourceError(PanstreamError):
 
 
 class BadRowError(SourceError):
-    """A malformed row was met and ``on_bad_row`` is "stop". ``row`` counts from 1, without the header."""
+    """A row is malformed and ``on_bad_row`` is "stop". ``row`` counts from 1, without the header."""
 
     def __init__(self, message: str, *, row: int) -> None:
         super().__init__(message)
@@ -194,27 +195,27 @@ class RedisCommandError(SourceError):
 
 
 class EvaluationFailed(PanstreamError):
-    """An expression could not be evaluated for a micro-batch; why is not told, since the reason may quote values."""
+    """An expression could not be evaluated for a micro-batch; without a reason, which might quote values."""
 
 
 class ClusterError(PanstreamError):
-    """The cluster cannot be reached, or cannot go on."""
+    """The cluster cannot be reached, or cannot continue."""
 
 
 class TwoPartyError(PanstreamError):
-    """One of the two machines that hold shares cannot be reached, refused a step, or does not fit the other."""
+    """One of the two machines that hold shares cannot be reached, rejected a step, or does not match the other."""
 
 
 class PeerUnreachable(PanstreamError):
-    """The other end of a channel did not answer in time, or not at all; a data holder may be asked again for free."""
+    """The other end of a channel did not answer in time; a retry with a data holder costs no budget."""
 
 
 class FederationAborted(PanstreamError):
-    """A run over several holders cannot go on; the message says who dropped out and why."""
+    """A run over several holders cannot continue; the message names who dropped out, and why."""
 
 
 class MissingExtra(PanstreamError, ImportError):
-    """An optional dependency is absent; the message holds the exact command that adds it to this environment."""
+    """An optional dependency is absent; the message has the exact command that installs it in this environment."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional dependency: {sys.executable} -m pip install {_packages(extra)}")
@@ -222,11 +223,11 @@ class MissingExtra(PanstreamError, ImportError):
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
-        return type(self), (self.feature, self.extra)  # so that a process of a pool can send it
+        return type(self), (self.feature, self.extra)  # picklable, for process pools
 
 
 def import_optional(module: str, feature: str, extra: str) -> Any:
-    """Return an optional dependency; raise MissingExtra if it is not installed."""
+    """Import an optional dependency; raise MissingExtra if it is not installed."""
     try:
         return import_module(module)
     except ImportError:
@@ -235,7 +236,7 @@ def import_optional(module: str, feature: str, extra: str) -> Any:
 
 
 def _packages(extra: str) -> str:
-    """Return what an extra consists of, as pip takes it: that can be had, wherever panstream itself came from."""
+    """Return the requirements of an extra for pip; unlike panstream itself, they can be installed from an index."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
@@ -250,8 +251,9 @@ def _packages(extra: str) -> str:
 def translate_errors(
     work: Callable[[], _T], caught: type[_E] | tuple[type[_E], ...], translate: Callable[[_E], PanstreamError]
 ) -> _T:
-    """Return ``work()``; if that raises an error of ``caught``, raise what is ``translate`` of it, and keep nothing of
-    it.
+    """Return ``work()``; if that raises an error of ``caught``, raise ``translate(error)`` instead.
+
+    Raised outside of the except block, so that the new error does not reference the old one and its frames.
     """
     try:
         return work()

@@ -142,7 +142,7 @@ def test_test_sources_promise_nothing_and_share_nothing() -> None:
 
 
 def test_what_is_remembered_has_a_public_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "MOST_REMEMBERED", 8)
+    monkeypatch.setattr(copies, "MAX_REMEMBERED", 8)
     for number in range(50):
         copies.record_publication(number.to_bytes(16, "big"), 0)
     assert len(copies._published) == 8

@@ -1,4 +1,4 @@
-"""What every algorithm implements or returns, and what it draws from: all that an algorithm of your own needs."""
+"""Protocols and types for writing an algorithm: what it implements, what it returns, and the noise it draws."""
 
 from __future__ import annotations
 
@@ -27,27 +27,16 @@ if TYPE_CHECKING:
     from panstream.primitives.noise import SeededSource as SeededSource
     from panstream.primitives.noise import SelectionRate as SelectionRate
 
-_MODULES = {
-    "Algorithm": "panstream.core.algorithm",
-    "Coin": "panstream.primitives.noise",
-    "Continual": "panstream.core.algorithm",
-    "DiscreteGaussian": "panstream.primitives.noise",
-    "DiscreteLaplace": "panstream.primitives.noise",
-    "Shardable": "panstream.core.shardable",
-    "ShardableTables": "panstream.core.shardable",
-    "Estimate": "panstream.core.estimate",
-    "Estimates": "panstream.core.estimate",
-    "FieldLayout": "panstream.primitives.codec",
-    "Monitor": "panstream.core.monitor",
-    "SelectionRate": "panstream.primitives.noise",
-    "SeededSource": "panstream.primitives.noise",
-    "NoiseSource": "panstream.primitives.noise",
-    "noise": "panstream.primitives.codec",
-    "noised": "panstream.primitives.codec",
-    "public": "panstream.primitives.codec",
-    "published": "panstream.primitives.codec",
-    "register": "panstream.core.registry",
+_EXPORTS = {
+    "panstream.core.algorithm": "Algorithm Continual",
+    "panstream.core.estimate": "Estimate Estimates",
+    "panstream.core.monitor": "Monitor",
+    "panstream.core.registry": "register",
+    "panstream.core.shardable": "Shardable ShardableTables",
+    "panstream.primitives.codec": "FieldLayout noise noised public published",
+    "panstream.primitives.noise": "Coin DiscreteGaussian DiscreteLaplace NoiseSource SeededSource SelectionRate",
 }
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = sorted(_MODULES)
 

@@ -1,8 +1,8 @@
-"""The shape of every algorithm.
+"""The protocol of all algorithms.
 
 An algorithm is a frozen value of public parameters. Its state is a separate value, whose fields are declared with
-``public``, ``published``, ``noised`` or ``noise`` from `panstream.primitives.codec`. Randomness is neither: it is
-passed in for one step.
+``public``, ``published``, ``noised`` or ``noise`` from `panstream.primitives.codec`. Randomness is in neither: a noise
+source is passed in for one step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ StateT = TypeVar("StateT")
 SeenT = TypeVar("SeenT", contravariant=True)
 
 
-_REQUIRED_ARGUMENTS = {"update": 3, "release": 2, "refresh": 2}  # what these are given besides the algorithm
+_REQUIRED_ARGUMENTS = {"update": 3, "release": 2, "refresh": 2}  # without self
 
 
 def _require_state_argument(method: Callable[..., Any], argument_count: int) -> Callable[..., Any]:
-    """Return a method that says, called like a monitor's, that a monitor is what was meant."""
+    """Wrap a method so that a call with a monitor's arguments raises an error that suggests a monitor."""
 
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +42,7 @@ def _require_state_argument(method: Callable[..., Any], argument_count: int) -> 
 
 
 def not_started_error(owner: object, name: str) -> AttributeError:
-    """Return the error of who calls on an algorithm what only its monitor can do."""
+    """Return the error for calling on an algorithm what only its monitor can do."""
     from panstream.core.monitor import Monitor
 
     kind = type(owner).__name__
@@ -53,46 +53,46 @@ def not_started_error(owner: object, name: str) -> AttributeError:
 class Algorithm(Protocol[StateT]):
     """A frozen dataclass of public parameters with the verbs start, update, release, refresh.
 
-    ``batch`` checks input against the public parameters and raises before anything is touched; ``update`` then cannot
-    fail because of the data. A subclass gives ``initial_state`` instead of ``start``; everything else here is shared.
+    ``batch`` checks input against the public parameters and raises before the state is changed; ``update`` then cannot
+    fail because of the data. A subclass defines ``initial_state`` instead of ``start``.
     """
 
     state_type: ClassVar[type[Any]]
-    proof: ClassVar[str] = ""  # the page of docs/proofs that proves the claim; none of known mistakes
+    proof: ClassVar[str] = ""  # the page of docs/proofs that proves the claim; empty if there is no valid proof
     freezes: ClassVar[bool] = False
-    """Whether ``refresh`` freezes the state as it then is, instead of adding noise: only if the stream has stood still
-    since the copy is that what the intruder saw."""
+    """Whether ``refresh`` freezes the current state instead of adding noise: the attacker copied that state only if no
+    row was applied since."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name, argument_count in _REQUIRED_ARGUMENTS.items():
             method = cls.__dict__.get(name)
-            if method is not None and not hasattr(method, "checked"):  # a dataclass with slots is made twice
+            if method is not None and not hasattr(method, "checked"):  # dataclass(slots=True) creates the class twice
                 setattr(cls, name, _require_state_argument(method, argument_count))
 
     def claim(self) -> Claim:
-        """Return exactly what is promised."""
+        """Return the privacy claim for the whole lifetime of a state."""
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return what each field of the state looks like."""
+        """Return kind, shape and range of each field of the state."""
 
     def initial_state(self, rng: NoiseSource) -> StateT:
-        """Return a fresh state, already noised."""
+        """Return a new state, with noise already in it."""
 
     def batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Return checked input for ``update``, or raise InvalidBatch by row, never by item.
+        """Return checked input for ``update``, or raise InvalidBatch with a row number, never an item.
 
-        Its ``wipe()`` overwrites the copies that panstream made; the caller's own arrays are left alone.
+        Its ``wipe()`` overwrites the copies that panstream made, not the caller's own arrays.
         """
 
     def update(self, state: StateT, batch: Any, rng: NoiseSource) -> None:
-        """Take one batch into the state: one atomic step, in place."""
+        """Apply one batch to the state, in place: one atomic step."""
 
     def release(self, state: StateT, rng: NoiseSource) -> Estimate:
-        """Return noisy integers turned into an estimate, and count the release."""
+        """Draw release noise, return the estimate, and count the release."""
 
     def refresh(self, state: StateT, rng: NoiseSource) -> None:
-        """Make the state safe again after an announced intrusion."""
+        """Restore the guarantee for one more copy after an announced intrusion."""
 
     def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``."""
@@ -102,7 +102,7 @@ class Algorithm(Protocol[StateT]):
     @overload
     def start(self, rng: NoiseSource) -> StateT: ...
     def start(self, rng: NoiseSource | None = None) -> Monitor[StateT] | StateT:
-        """Return a running `Monitor`; with a source, only the state."""
+        """Return a running `Monitor`; with a noise source, only the state."""
         if rng is not None:
             return self.initial_state(rng)
         from panstream.core.monitor import Monitor
@@ -115,7 +115,7 @@ class Algorithm(Protocol[StateT]):
 
     @classmethod
     def from_parameters(cls, parameters: dict[str, Any]) -> Self:
-        """Rebuild the value whose ``parameters`` were stored."""
+        """Rebuild an algorithm from its stored ``parameters``."""
         return cls(**parameters)
 
 
@@ -136,12 +136,12 @@ def is_continual(algorithm: object) -> bool:
 
 
 @functools.cache
-def _releases_at_ticks(kind: type[object]) -> bool:  # looking through the methods of a class takes long
+def _releases_at_ticks(kind: type[object]) -> bool:  # cached: issubclass of a protocol compares all methods
     return issubclass(kind, Continual)
 
 
 def consume_release(released: int, allowed: int) -> int:
-    """Return the new count of releases, or raise: behaviour depends on calls, never on data."""
+    """Return the new count of releases, or raise BudgetExhausted; depends on calls only, never on data."""
     if 0 <= allowed <= released:
         raise BudgetExhausted(
             f"no paid release is left (releases={allowed}); build the algorithm with more, or read last_release"

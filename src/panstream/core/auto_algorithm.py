@@ -1,4 +1,4 @@
-"""The base of statistics that choose the algorithm which answers them."""
+"""The base of statistics that choose the algorithm that computes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from panstream.privacy.claim import Claim
 
 
 class AutoAlgorithm:
-    """A question that picks, sizes and explains the ``algorithm`` that answers it best."""
+    """A statistic that chooses, sizes and explains the ``algorithm`` with the smallest error."""
 
     __slots__ = ()
 
@@ -24,6 +24,6 @@ class AutoAlgorithm:
         return Monitor[Any](self.algorithm)
 
     def claim(self) -> Claim:
-        """Return what the chosen algorithm promises."""
+        """Return the claim of the chosen algorithm."""
         claim: Claim = self.algorithm.claim()
         return claim

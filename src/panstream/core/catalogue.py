@@ -38,14 +38,14 @@ ALGORITHMS: dict[str, str] = {
     "LeastSquaresTree": "panstream.algorithms.continual.least_squares_tree",
     "RangeHistogram": "panstream.algorithms.continual.range_histogram",
     "WindowedSum": "panstream.algorithms.continual.windowed_sum",
-    # frequent: names that nobody listed
+    # heavy hitters: an open domain of names
     "FrequentItems": "panstream.algorithms.heavy_hitters.prefix_sketch",
-    # continual_users: the same of users
+    # continual_users: users at every tick
     "ContinualBitmap": "panstream.algorithms.continual_users.continual_bitmap",
     "ContinualDensity": "panstream.algorithms.continual_users.continual_density",
-    # networks: tables of a stream, to learn from
+    # networks: tables of a stream, from which models are learnt
     "StreamingTables": "panstream.models.networks.streaming_tables",
-    # papers: their counters made sound, for comparison
+    # papers: their counters, corrected, for comparison
     "BinaryMechanism": "panstream.papers.counters.binary",
     "EventCounter": "panstream.papers.counters.event_counter",
     "HybridMechanism": "panstream.papers.counters.hybrid",

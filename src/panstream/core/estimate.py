@@ -22,13 +22,12 @@ IntervalRule = Callable[[float], tuple[float, float]]
 class Estimate:
     """A private answer.
 
-    ``value`` lies within the values that are possible by public bounds (``support``); ``unbiased`` is the same number
-    before it was moved there. Add up, average or compare ``unclipped`` numbers: clipped ones are biased at the bounds.
-    Where only an interval is known, ``value`` and ``standard_error`` are NaN
-    (null in JSON). Of a minimum or maximum ``value`` is the edge beyond which some value surely lies,
-    ``at_most_beyond`` how many at most lie beyond the next edge, and ``description`` tells both in words. ``released``
-    are the noisy integers that everything else, intervals included, was computed from: nothing more of the state has
-    left.
+    ``value`` lies within public bounds (``support``); ``unbiased`` is the same number before clipping. Add up, average
+    or compare ``unclipped`` numbers: clipped ones are biased at the bounds. Where only an interval is known, ``value``
+    and ``standard_error`` are NaN (null in JSON). For a minimum or maximum ``value`` is the edge beyond which at least
+    one value lies, ``at_most_beyond`` the largest number beyond the next edge, and ``description`` expresses both in
+    words. ``released`` are the noisy integers from which all else, intervals included, was computed: nothing else of
+    the state was published.
     """
 
     value: float
@@ -44,42 +43,39 @@ class Estimate:
 
     @classmethod
     def clipped(cls, unbiased: float, support: tuple[float, float], **rest: Any) -> Estimate:
-        """Return an estimate whose value is ``unbiased`` moved into ``support``."""
+        """Return an estimate whose value is ``unbiased``, clipped to ``support``."""
         value = min(max(unbiased, support[0]), support[1])
         return cls(value=value, unbiased=unbiased, support=support, **rest)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return a confidence interval at ``level``, computed from the released numbers only.
 
-        It is cut at the bounds of ``support``. If only a bound is left, although the answer has an error, the interval
-        reaches from there as far as the normal quantile times the standard error: none is empty, or as short as if
-        nothing were uncertain. What is cut off is impossible, so the coverage is at least that of the uncut interval.
+        It is clipped to ``support``. If only a bound is left of it, although the answer has an error, the interval
+        extends from there by the normal quantile times the standard error, so that it is never empty or too short.
+        Clipping removes impossible values only, so the coverage is at least that of the unclipped interval.
         """
         checks.require_probability(level=level)
+        half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
+        low, high = self.unclipped - half, self.unclipped + half
         if self.interval_rule is not None:
             low, high = self.interval_rule(level)
-        else:
-            half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-            low = self.unclipped - half
-            high = self.unclipped + half
-        low = self._cut(low)
-        high = self._cut(high)
+        low = self._clip(low)
+        high = self._clip(high)
         if low == high and self.standard_error > 0.0:
-            half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-            low = self._cut(self.value - half)
-            high = self._cut(self.value + half)
+            low = self._clip(self.value - half)
+            high = self._clip(self.value + half)
         return low, high
 
-    def _cut(self, number: float) -> float:
+    def _clip(self, number: float) -> float:
         return max(min(number, self.support[1]), self.support[0])
 
     @property
     def unclipped(self) -> float:
-        """Return the estimate before it was moved into ``support``, for sums, means and differences of answers."""
+        """Return the estimate before clipping, for sums, means and differences of answers."""
         return self.value if math.isnan(self.unbiased) else self.unbiased
 
     def within(self, lower: float, upper: float) -> Estimate:
-        """Return the same answer where more is known of what is possible."""
+        """Return the same answer with narrower public bounds."""
         support = max(self.support[0], lower), min(self.support[1], upper)
         value = min(max(self.unclipped, support[0]), support[1])
         return replace(self, value=value, unbiased=self.unclipped, support=support)
@@ -106,7 +102,7 @@ class Estimate:
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return plain JSON values; a number that does not exist (no data yet, no point, an open end) is null.
 
-        Where there is more to say than a number with an interval, ``description`` says it.
+        ``description`` is included where a number with an interval does not express the answer.
         """
         claim = self.claim.to_json()
         words = {} if self.description is None else {"description": self.description}
@@ -126,12 +122,12 @@ class Estimate:
 
     @property
     def has_no_value(self) -> bool:
-        """Return whether only an interval is known: there are data, but no point in it is better than another."""
+        """Return whether only an interval is known, without a best point in it."""
         return math.isnan(self.value) and math.isnan(self.standard_error)
 
     @property
     def description(self) -> str | None:
-        """Return what is known in words, where it is not a number with an interval around it."""
+        """Return the answer in words, if it is not a number with an interval around it, else None."""
         if self.has_no_value:
             low, high = self.interval()
             return f"between {format_number(low)} and {format_number(high)} (95%)"
@@ -150,19 +146,12 @@ class Estimate:
 
     def _repr_html_(self) -> str:
         low, high = self.interval()
-        point = [
-            (html.escape(self.name), f"<b>{format_number(self.value)}</b>"),
-            ("95% interval", f"{format_number(low)} to {format_number(high)}"),
-            ("standard error", format_number(self.standard_error)),
-        ]
-        rows = [
-            *(
-                point
-                if self.description is None
-                else [(html.escape(self.name), f"<b>{html.escape(self.description)}</b>")]
-            ),
-            *((name, html.escape(text)) for name, text in self.claim.rows()),
-        ]
+        answer = self.description or format_number(self.value)
+        rows = [(html.escape(self.name), f"<b>{html.escape(answer)}</b>")]
+        if self.description is None:
+            rows.append(("95% interval", f"{format_number(low)} to {format_number(high)}"))
+            rows.append(("standard error", format_number(self.standard_error)))
+        rows += [(name, html.escape(text)) for name, text in self.claim.rows()]
         cells = "".join(f"<tr><th style='text-align:left'>{n}</th><td>{t}</td></tr>" for n, t in rows)
         return f"<table>{cells}</table>"
 
@@ -179,7 +168,7 @@ class Estimates:
 
     @property
     def value(self) -> NDArray[np.float64]:
-        """Return the answers, each moved into what is possible by public bounds after its tick (``support``)."""
+        """Return the answers, each clipped to the public bounds after its tick (``support``)."""
         return np.clip(self.unclipped, *self.support)
 
     def __len__(self) -> int:
@@ -196,9 +185,9 @@ class Estimates:
         )
 
     def interval(self, level: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the lower and upper ends at ``level``, tick by tick (each tick on its own, not jointly).
+        """Return the lower and upper ends at ``level``, tick by tick (for each tick separately, not jointly).
 
-        They are cut as those of `interval`.
+        They are clipped as in `Estimate.interval`.
         """
         half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
         outside = np.abs(self.value - self.unclipped) >= half
@@ -232,16 +221,14 @@ def normal_laplace_quantile(tail: float, sigma: float, kappa: float) -> float:
 
 
 def bisect_decreasing(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-9) -> float:
-    """Return where a falling ``function`` is within ``tolerance`` of zero between ``low`` and ``high`` (Illinois
-    method).
-    """
+    """Return where a decreasing ``function`` is within ``tolerance`` of zero in low..high, by the Illinois method."""
     at_low = function(low)
     at_high = function(high)
     if at_low <= 0:
         return low
     if at_high >= 0:
         return high
-    retained_end = 0  # which end survived the last two rounds: its value is halved so that both ends move
+    retained_end = 0  # the end that survived the last two rounds: its value is halved so that both ends move
     for _ in range(100):
         middle = (low * at_high - high * at_low) / (at_high - at_low)
         value = function(middle)
@@ -285,13 +272,13 @@ def _finite(number: float) -> float | None:
 def format_number(
     number: float | None, digits: int = 4, *, missing: str = "no data", infinite: str | None = None
 ) -> str:
-    """Return a number as people read it: some digits, thousands apart.
+    """Format a number for people: a few significant digits, thousands separated.
 
     Args:
-        number: What to print; None where there is nothing.
-        digits: Significant digits of what is not printed as a whole number.
-        missing: What to print for None.
-        infinite: What to print for infinity instead of inf.
+        number: The number, or None.
+        digits: Significant digits of numbers that are not printed as integers.
+        missing: Text for None.
+        infinite: Text for infinity instead of inf.
 
     >>> format_number(12345.6), format_number(999.6), format_number(999.6, 3), format_number(0.12345)
     ('12,346', '999.6', '1,000', '0.1235')

@@ -24,7 +24,7 @@ from panstream.privacy.claim import Claim, Refresh, weak_epsilon_warning
 StateT = TypeVar("StateT")
 OtherT = TypeVar("OtherT")
 
-_KEPT = 1 << 12  # bytes of parameters that a monitor remembers as JSON: a universe may have millions of ids
+_MAX_CACHED_PARAMETERS = 1 << 12  # characters of JSON that a monitor caches: a universe may have millions of ids
 
 
 @runtime_checkable
@@ -32,7 +32,7 @@ class _Mergeable(Protocol[OtherT]):
     """An algorithm whose states can be merged."""
 
     def merge(self, mine: OtherT, other: Any, theirs: OtherT, rng: NoiseSource) -> tuple[Any, OtherT]:
-        """Return the merged algorithm and state, or raise MergeError with both inputs untouched."""
+        """Return the merged algorithm and state, or raise MergeError with both inputs unchanged."""
 
 
 class Monitor(Generic[StateT]):
@@ -57,7 +57,7 @@ class Monitor(Generic[StateT]):
         self.algorithm = algorithm
         self.last_release: Estimate | None = None
         self._given = rng
-        self._header: tuple[str, Mapping[str, FieldLayout]] | None = None  # what every ``to_bytes`` begins with
+        self._header: tuple[str, Mapping[str, FieldLayout]] | None = None  # parameters and layout, for ``to_bytes``
         if state is None:
             if text := weak_epsilon_warning(getattr(algorithm, "epsilon", 0.0)):
                 warnings.warn(text, stacklevel=4)
@@ -69,7 +69,7 @@ class Monitor(Generic[StateT]):
         self._published = 0
 
     def __repr__(self) -> str:
-        """Say what it counts and promises; nothing of the state."""
+        """Show the algorithm and its claim; nothing of the state."""
         claim = self.claim()
         name = type(self.algorithm).__name__
         loss = f"epsilon {claim.epsilon:g} for one {claim.protects}" if claim.is_private else "no privacy"
@@ -77,26 +77,26 @@ class Monitor(Generic[StateT]):
 
     @property
     def state(self) -> StateT:
-        """Return the live state. Looking at it is what an intruder does: it counts as an intrusion."""
+        """Return the live state. Reading it counts as an intrusion."""
         if self._state is None:
             raise NotSupported("this monitor was consumed by a merge")
         return self._state
 
     def claim(self) -> Claim:
-        """Return what is promised for this monitor."""
+        """Return the claim; epsilon is infinite if a test source draws the noise."""
         claim = self.algorithm.claim()
         insecure = self._given is not None and not self._given.is_secure
         return claim.without_privacy("drawn from a test source") if insecure else claim
 
     @clears_registers
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Take a batch: all of it, or none of it and an error."""
+        """Apply a batch: all of it, or none of it and an error."""
         self.state  # noqa: B018  (raises if a merge consumed it)
         self._apply(self.algorithm.batch(*args, **kwargs))
 
     @clears_registers
     def apply(self, batch: Any) -> None:
-        """Take a batch that ``algorithm.batch`` has checked, and wipe it."""
+        """Apply a batch that ``algorithm.batch`` has checked, and wipe it."""
         self._apply(batch)
 
     def _apply(self, batch: Any) -> None:
@@ -109,8 +109,10 @@ class Monitor(Generic[StateT]):
 
     @clears_registers
     def release(self) -> Estimate:
-        """Publish an estimate; raises BudgetExhausted when all paid releases were made, by this state or a copy of
-        it.
+        """Publish an estimate.
+
+        Raises:
+            BudgetExhausted: All paid releases were made, by this state or a copy of it.
         """
         with self._publishing(), self._step() as rng:
             return self._publish(self.algorithm.release(self.state, rng))
@@ -124,7 +126,7 @@ class Monitor(Generic[StateT]):
 
     @clears_registers
     def tick_many(self, values: Any) -> Estimates:
-        """Take one value per slot and publish after each; the fast way for arrays."""
+        """Apply one value per slot and publish after each; faster than `update` and `tick` in turn."""
         algorithm = self._continual()
         with self._publishing(), self._step() as rng:
             estimates: Estimates = algorithm.tick_many(self.state, values, rng)
@@ -135,10 +137,10 @@ class Monitor(Generic[StateT]):
 
     @clears_registers
     def refresh(self, *, rows_since_copy: bool | None = None) -> Refresh:
-        """Refresh the state after an intrusion that you know of, if that makes another copy safe.
+        """Refresh the state after a known intrusion, if that makes another copy safe.
 
-        An algorithm that ``freezes`` publishes the state as it is now. If a row was applied since the copy, that would
-        be a second look at the same bits, which has no finite loss: the state is left alone, and the copy counts as the
+        An algorithm that ``freezes`` publishes the current state. If a row was applied since the copy, that would be a
+        second copy of the same bits, which has no finite loss: the state is not changed, and the copy counts as the
         unannounced one that the claim covers. Algorithms that add noise are refreshed in any case.
 
         Args:
@@ -177,24 +179,23 @@ class Monitor(Generic[StateT]):
         return Monitor(algorithm, state=state, rng=self._given)
 
     def to_bytes(self, *, checksum: bool = True) -> bytes:
-        """Return the state as bytes. A stored copy of the state is an intrusion: keep one, replace it in place.
+        """Return the state as bytes. A stored copy of the state is an intrusion: store one, and replace it in place.
 
-        The copy's releases are spent with this monitor's: a second answer, drawn from a copy, was never paid for. This
-        process refuses it; that no other draws one is yours to see to. So store the bytes again after every release.
-
-        ``checksum`` adds a checksum; leave it out only where the bytes are authenticated by what holds them.
+        Copies share this monitor's releases: a second answer drawn from a copy would not be paid for. This process
+        rejects it; the caller must make sure that no other process draws one. So store the bytes again after every
+        release. Omit the ``checksum`` only where a container authenticates the bytes.
         """
         header = self._header
         if header is None:
             header = codec.to_json(self.algorithm.parameters()), self.algorithm.layout()
-            self._header = header if len(header[0]) <= _KEPT else None
+            self._header = header if len(header[0]) <= _MAX_CACHED_PARAMETERS else None
         (parameters, layout), name = header, type(self.algorithm).__name__
         identity = self._id, self._published
         return codec.encode(name, parameters, self.state, layout, identity=identity, checksum=checksum)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, rng: NoiseSource | None = None, verify_checksum: bool = True) -> Self:
-        """Continue from what `to_bytes` wrote, with its id and its count of releases."""
+        """Restore a monitor from `to_bytes`, with its id and its count of releases."""
         header, _ = codec.read_header(data, checked=verify_checksum)
         algorithm = algorithm_from_header(header)
         identity = codec.read_identity(header)
@@ -209,12 +210,12 @@ class Monitor(Generic[StateT]):
 
     @property
     def _shares(self) -> bool:
-        """Return whether releases are shared with copies: not those of test sources, which promise nothing."""
+        """Return whether releases are shared with copies: not with test sources, whose claims are infinite."""
         return self._given is None or self._given.is_secure
 
     @contextmanager
     def _publishing(self) -> Iterator[None]:
-        """Count one publication of this state and of all its copies, unless the call is refused."""
+        """Count one publication of this state and of all its copies, unless the block raises a PanstreamError."""
         previous_count = self._published
         if self._shares:
             copies.record_publication(self._id, previous_count)

@@ -14,7 +14,7 @@ _REGISTERED: dict[str, type[Any]] = {}
 
 
 def register(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
-    """Make your own algorithm known by its class name, for ``Monitor.from_bytes`` and the conformance suite."""
+    """Register an algorithm under its class name, for ``Monitor.from_bytes`` and the conformance suite."""
     name = algorithm.__name__
     if name in ALGORITHMS or _REGISTERED.get(name, algorithm) is not algorithm:
         raise InvalidParameter(f"an algorithm named {name} is already registered")
@@ -23,7 +23,7 @@ def register(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
 
 
 def find_algorithm(name: str) -> type[Any]:
-    """Return the algorithm class called ``name``."""
+    """Return the algorithm class called ``name``; raise InvalidBytes if there is none."""
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name not in ALGORITHMS:
@@ -33,10 +33,14 @@ def find_algorithm(name: str) -> type[Any]:
 
 
 def algorithm_from_header(header: dict[str, Any]) -> Any:
-    """Return the algorithm that a header of stored bytes names, or raise InvalidBytes."""
+    """Rebuild the algorithm described by the header of stored bytes.
+
+    Raises:
+        InvalidBytes: Unknown algorithm or invalid parameters.
+    """
     kind = find_algorithm(header["algorithm"])
     try:
         return kind.from_parameters(header["parameters"])
     except (TypeError, InvalidParameter):
-        refused = f"the parameters are not those of {header['algorithm']}"
-    raise InvalidBytes(refused)
+        message = f"the parameters are not those of {header['algorithm']}"
+    raise InvalidBytes(message)

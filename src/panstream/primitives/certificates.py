@@ -1,4 +1,4 @@
-"""Certificates for mutual TLS: an authority of one's own, and one certificate for each party.
+"""Certificates for mutual TLS: a certificate authority, and one certificate for each party.
 
 For real runs use the organisation's own authority; these are for trials, tests and the local demonstration.
 """
@@ -21,7 +21,7 @@ _DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates that are good for ``days``; its private key lives in this object only."""
+    """Signs certificates that are valid for ``days`` days; its private key is in this object only, not on disk."""
 
     def __init__(self, directory: Path, *, days: int = 1) -> None:
         self._directory = directory

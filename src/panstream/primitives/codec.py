@@ -1,8 +1,8 @@
 """State to bytes and back: magic, versions, name, public parameters, declared fields, checksum. No pickle.
 
 A :mod:`container <panstream.primitives.container>` whose header has the public parameters, the fields' shapes, the
-state's id and how often it has published. Arrays of bits are packed eight to a byte, row after row without a gap;
-everything else is little-endian.
+state's id and its number of publications. Arrays of bits are packed eight to a byte, without a gap between rows; all
+else is little-endian.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ID = 16
 _DTYPES = {"bits": np.uint8, "packed": np.uint8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "u8": np.uint64}
 
 Role = Literal["public", "published", "noised", "noise"]
-Identity = tuple[bytes, int]  # a state's id, and how often it has published
+Identity = tuple[bytes, int]  # a state's id, and its number of publications
 
 
 @dataclass(frozen=True, slots=True)
 class FieldLayout:
-    """What a state field must look like: element kind, shape (None where it may vary), and an exclusive upper bound.
+    """Constraints on a state field: element kind, shape (None where it may vary), and an exclusive upper bound.
 
     ``kind`` is "int" for a Python integer, "bits" for bytes 0 and 1, "packed" for rows of bits that memory holds eight
     to a byte (the shape counts bits; files are the same as for "bits"), or "u1", "i4", "i8", "u8".
@@ -50,17 +50,17 @@ def public(**options: Any) -> Any:
 
 
 def published(**options: Any) -> Any:
-    """Declare a state field that is computed from published answers, or was seen in an announced intrusion."""
+    """Declare a state field that is computed from published answers, or that an announced intrusion revealed."""
     return _declare("published", options)
 
 
 def noised(**options: Any) -> Any:
-    """Declare a state field whose law the privacy proof covers."""
+    """Declare a state field whose distribution the privacy proof covers."""
     return _declare("noised", options)
 
 
 def noise(**options: Any) -> Any:
-    """Declare noise that is kept on purpose and counted in the intruder's view by the proof."""
+    """Declare noise that is stored on purpose and that the proof counts as known to an attacker."""
     return _declare("noise", options)
 
 
@@ -84,10 +84,10 @@ def encode(
     identity: Identity | None = None,
     checksum: bool = True,
 ) -> bytes:
-    """Return the bytes of a state with the public parameters it belongs to, or with what ``to_json`` made of them;
-    ``identity`` is for states that can release.
+    """Return the bytes of a state with its public parameters, which may also be the text that ``to_json`` returned.
 
-    Without ``checksum`` there are zeros in the place of the checksum, for containers that authenticate what they hold.
+    ``identity`` is for states that can release. Without ``checksum`` zeros replace the checksum, for containers that
+    authenticate their contents.
     """
     table: list[tuple[str, str, tuple[int, ...]]] = []
     payload: list[Any] = []
@@ -107,12 +107,12 @@ def encode(
 
 
 def to_json(parameters: Mapping[str, Any]) -> str:
-    """Return public parameters as the header of a state has them."""
+    """Return public parameters as JSON, as the header of a state contains them."""
     return _dumps(_to_jsonable(parameters))
 
 
 def _header(name: str, parameters: str, table: tuple[Any, ...], identity: Identity | None) -> bytes:
-    """Return JSON with sorted keys, put together from parts of which only the identity is the state's own."""
+    """Return JSON with sorted keys; parts that are the same for all states of an algorithm are cached."""
     id_text = "" if identity is None else f'"id":"{identity[0].hex()}",'
     end = "" if identity is None else f',"published":"{identity[1]:016x}"'
     return f'{_header_start(name, table)}{id_text}"parameters":{parameters}{end}}}'.encode()
@@ -128,7 +128,7 @@ def _dumps(value: Any) -> str:
 
 
 def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], memoryview]:
-    """Return the header and the bytes of the fields, which are not looked at; ``checked`` compares the checksum."""
+    """Return the header and the unparsed bytes of the fields; ``checked`` compares the checksum."""
     header, body = read_container(data, STATE, checksum=checked, constants=True)
     version = header.get("format")
     if version != FORMAT:
@@ -140,7 +140,7 @@ def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], m
 
 
 def read_identity(header: Mapping[str, Any]) -> Identity:
-    """Return the id of a state and how often it had published."""
+    """Return the id of a state and its number of publications."""
     try:
         name, published = bytes.fromhex(header["id"]), int(header["published"], 16)
     except (KeyError, TypeError, ValueError):
@@ -152,7 +152,7 @@ def read_identity(header: Mapping[str, Any]) -> Identity:
 
 
 def decode(data: bytes, state_type: type[Any], layout: Mapping[str, FieldLayout], *, checked: bool = True) -> Any:
-    """Read the state of ``state_type`` whose fields look exactly as ``layout`` says, or raise InvalidBytes."""
+    """Read a state of ``state_type``; raise InvalidBytes unless its fields match ``layout`` exactly."""
     header, body = read_header(data, checked=checked)
     names = [declared.name for declared in fields(state_type)]
     table = header.get("fields")
@@ -198,7 +198,7 @@ def _file_kind(expected: FieldLayout) -> str:
 
 
 def _raw(array: NDArray[Any], expected: FieldLayout) -> tuple[NDArray[Any], list[int]]:
-    """Return an array as a file holds it, and its shape."""
+    """Return an array in the layout of files, and its shape."""
     if expected.kind == "bits":
         return np.packbits(array.ravel(), bitorder="little"), list(array.shape)
     if expected.kind != "packed":
@@ -212,7 +212,7 @@ def _raw(array: NDArray[Any], expected: FieldLayout) -> tuple[NDArray[Any], list
 
 
 def _rows_of(raw: NDArray[np.uint8], row: list[Any]) -> NDArray[np.uint8]:
-    """Return rows of packed bits as memory holds them."""
+    """Return rows of packed bits in the layout of memory: every row starts at a byte."""
     *rows, width = row[2]
     if width % 8 and rows:
         cells = np.unpackbits(raw, count=int(np.prod(row[2], dtype=object)), bitorder="little")
@@ -248,7 +248,7 @@ _SCALARS = frozenset({bool, int, float, str})
 
 
 def _to_jsonable(value: Any) -> Any:
-    """Return JSON values; bytes are marked so that they come back as bytes."""
+    """Return JSON values; bytes become an object of their own, so that they are decoded as bytes."""
     if value is None or type(value) in _SCALARS:
         return value
     if isinstance(value, bytes):

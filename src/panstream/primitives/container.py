@@ -1,11 +1,11 @@
-"""The one container of states and messages: a JSON header and raw bytes behind it, read strictly. Nothing is executed.
+"""The container of states and messages: a JSON header followed by raw bytes, read strictly. Nothing is executed.
 
 ::
 
     8 bytes   magic; the last byte is the version of the container
     4 bytes   length of the header
     header    JSON object
-    body      what the header, or the rules of both sides, say it is
+    body      as described by the header or by the protocol
     32 bytes  SHA-256 of everything before; zeros where a channel or a store authenticates it
 """
 
@@ -34,10 +34,10 @@ def to_pieces(magic: bytes, header: bytes, body: Sequence[Buffer], *, checksum: 
     """Return the parts of a container, to be joined in memory of the caller's choice.
 
     Args:
-        magic: What the container holds.
+        magic: Kind of the container.
         header: A JSON object.
-        body: What follows the header.
-        checksum: False writes zeros, for containers that travel or lie where they are authenticated.
+        body: Bytes that follow the header.
+        checksum: False writes zeros, for containers that a channel or a store authenticates.
     """
     pieces = [magic, _LENGTH.pack(len(header)), header, *body]
     if not checksum:
@@ -51,11 +51,11 @@ def to_pieces(magic: bytes, header: bytes, body: Sequence[Buffer], *, checksum: 
 def read_container(
     data: Buffer, magic: bytes, *, checksum: bool = True, max_header: int | None = None, constants: bool = False
 ) -> tuple[dict[str, Any], memoryview]:
-    """Read a container from outside.
+    """Read a container from an untrusted source.
 
     Args:
         data: The bytes; the returned body is a view of them.
-        magic: What the container must hold.
+        magic: Required kind of the container.
         checksum: Whether to compare the checksum.
         max_header: Largest header in bytes.
         constants: Whether numbers of the header may be infinite or NaN.

@@ -1,4 +1,4 @@
-r"""Texts that strangers chose, such as names of pages, written so that they do nothing where they are shown.
+r"""Escape untrusted texts, such as names of pages, for the terminal, CSV, Markdown and HTML.
 
 Everywhere, characters that are invisible or change the order of others (controls, terminal escapes, U+202E and such)
 are written as ``\x1b`` or ``\u202e``. JSON and Parquet hold the exact text and need none of this.
@@ -10,13 +10,13 @@ import html
 import re
 import unicodedata
 
-# Spreadsheets compute what begins like this, in full width too; an apostrophe is escaped to be told apart from ours.
+# Spreadsheets evaluate cells that begin so, also in full width; an apostrophe of the text must differ from ours.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "'")
 _MARKDOWN = re.compile(r"[\\`*_\[\]|~]")
 
 
 def printable(text: str) -> str:
-    r"""Return a text that does nothing to a terminal.
+    r"""Return a text without terminal control sequences.
 
     >>> printable("/über\x1b[2J")
     '/über\\x1b[2J'
@@ -29,7 +29,7 @@ def _is_seen(sign: str) -> bool:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines that does nothing else to a terminal."""
+    """Return a text of several lines without other terminal control sequences."""
     return "\n".join(map(printable, text.split("\n")))
 
 

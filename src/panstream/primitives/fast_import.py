@@ -1,4 +1,4 @@
-"""A quick start for processes of our own: commands, workers, scans."""
+"""Fast start for processes that run only panstream: commands, workers, scans."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from panstream.errors import PanstreamError
 
 
 def import_without_gc(*modules: str) -> None:
-    """Import numba, then ``modules``, with the collector off, which would look through all of it again and again.
+    """Import numba, then ``modules``, with the garbage collector off, which would scan all of it again and again.
 
-    Numba is kept from importing SciPy for linear algebra that no kernel uses; loops of others may, so this is for
-    processes of our own. What cannot be imported is left to whoever needs it, and says why.
+    Numba is prevented from importing SciPy for linear algebra that no kernel here uses; other numba code may use it, so
+    this is for processes that run only panstream. Failed imports are ignored: a later import raises the error.
     """
     enabled = gc.isenabled()
     hidden = "scipy" not in sys.modules
@@ -31,14 +31,14 @@ def import_without_gc(*modules: str) -> None:
     for name in modules:
         with contextlib.suppress(ImportError, PanstreamError):
             importlib.import_module(name)
-    gc.freeze()  # what was loaded stays
+    gc.freeze()  # modules are never garbage
     atexit.register(_skip_last_collection)
     if enabled:
         gc.enable()
 
 
 def _skip_last_collection() -> None:
-    """Spare an ending process its last collection: the system frees all of its memory.
+    """Skip the last garbage collection of an ending process: the system frees all of its memory.
 
     Not with DuckDB: its binding, nanobind, reports on standard error every object that was not freed.
     """

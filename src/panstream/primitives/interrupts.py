@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: noticed from the first moment of a command, and never in the middle of a step."""
+"""Ctrl-C and SIGTERM: handled from the start of a command, but never in the middle of a step."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ _BOTH = (signal.SIGINT, signal.SIGTERM)
 
 
 class _InterruptGuard:
-    """Raises KeyboardInterrupt at once while nothing is at stake, and after the step while one is under way.
+    """Raises KeyboardInterrupt at once outside of steps, and at the end of a step during one.
 
-    What is raised in a signal's handler can be swallowed, by an import or in __del__, wherever the signal happens to
-    find the program. So it is remembered, and raised again before the next step, after it, or at the end.
+    An exception raised in a signal handler can be swallowed, by an import or in __del__, depending on what the program
+    was doing. Therefore it is recorded, and raised again before the next step, after it, or at the end.
     """
 
     def __init__(self) -> None:
-        self._asked = self._busy = False
+        self._pending = self._busy = False
         self._depth = 0
         self._number: int = signal.SIGINT
         self._process = 0
 
     @contextlib.contextmanager
     def handling(self, *signals: int) -> Iterator[_InterruptGuard]:
-        """Handle SIGINT and SIGTERM, or some of them, in here; in the main thread only, where Python handles
-        signals.
+        """Handle SIGINT and SIGTERM, or the given signals, in this block; no effect in other threads than the main one.
+
+        Python runs signal handlers in the main thread only.
         """
         main = threading.current_thread() is threading.main_thread()
         chosen = signals or _BOTH
@@ -39,7 +40,7 @@ class _InterruptGuard:
         self._depth += 1
         try:
             if main and hasattr(signal, "pthread_sigmask"):
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _BOTH)  # what came during ``block_signals`` comes now
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _BOTH)  # delivers signals that `block_signals` held back
             yield self
             self.check()
         finally:
@@ -47,11 +48,11 @@ class _InterruptGuard:
             for number, handler in old.items():
                 signal.signal(number, handler)
             if not self._depth:
-                self._asked = False
+                self._pending = False
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Put off what comes in here until the end."""
+        """Defer interrupts in this block to its end."""
         self.check()
         self._busy = True
         try:
@@ -61,32 +62,32 @@ class _InterruptGuard:
         self.check()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if one was asked for."""
-        if self._asked:
-            self._asked = False
+        """Raise KeyboardInterrupt if an interrupt is pending."""
+        if self._pending:
+            self._pending = False
             raise KeyboardInterrupt
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command that was interrupted: 128 and the number of the last signal."""
+        """The exit code of an interrupted command: 128 plus the number of the last signal."""
         return 128 + self._number
 
     def forget(self) -> None:
-        """Take note of what was asked for: it is not raised again."""
-        self._asked = False
+        """Drop a pending interrupt: the caller has handled it."""
+        self._pending = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a forked child, which its parent ends with a signal
+        if os.getpid() != self._process:  # a forked child: its parent may terminate it by a signal
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self._number = number
-        self._asked = True
+        self._pending = True
         if not self._busy:
             raise KeyboardInterrupt
 
 
 def block_signals() -> None:
-    """Have signals wait until they are caught: for a command that is about to start itself again."""
+    """Block signals until they are handled: for a command that is about to re-exec itself."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_BLOCK, _BOTH)
 

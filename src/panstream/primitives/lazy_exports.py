@@ -1,7 +1,7 @@
-"""Public names of a package that are imported when they are first used.
+"""Public names of a package that are imported on first use.
 
-A package that imports what it exports makes every import of one of its modules pay for all of them. Type checkers do
-not see these names: a package lists them once more under ``TYPE_CHECKING``.
+A package that imports all its exports makes every import of one of its modules as slow as importing all of them. Type
+checkers do not see these names: a package lists them again under ``TYPE_CHECKING``.
 """
 
 from __future__ import annotations

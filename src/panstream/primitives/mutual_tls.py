@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -23,11 +22,11 @@ from panstream.primitives.memory.scratch import clears_registers, wipe
 
 PATH = "/v1/ask"
 _KIND = "application/octet-stream"
-_TIMEOUT = 60.0  # seconds that a silent connection stays open
-_CLEANSE_PLAINTEXT = 2  # an option of OpenSSL 3: what was read is overwritten in its buffers; others ignore it
+_TIMEOUT = 60.0  # seconds after which an idle connection is closed
+_CLEANSE_PLAINTEXT = 2  # OpenSSL 3 overwrites plaintext in its buffers after reading; other versions ignore the option
 
 Answer = Callable[[bytearray, str], bytearray]
-"""Gets a message's bytes and the sender's name; both message and answer are overwritten when the answer is sent."""
+"""Maps a message's bytes and the sender's name to the answer; both are overwritten when the answer is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class MutualTlsServer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
-        context.num_tickets = 0  # no session is resumed: keys found in one open no other
+        context.num_tickets = 0  # no session resumption: the keys of one session decrypt no other
         _load(context, identity)
         slots = threading.BoundedSemaphore(max_concurrent)
         try:
@@ -66,7 +65,7 @@ class MutualTlsServer:
 
     @property
     def address(self) -> str:
-        """Return where it can be reached."""
+        """Return the URL of the server."""
         host, port = self._server.server_address[:2]
         return f"https://{host!s}:{port}"
 
@@ -75,11 +74,11 @@ class MutualTlsServer:
         self._server.serve_forever(poll_interval=0.1)
 
     def start(self) -> None:
-        """Answer in a thread of its own."""
+        """Serve in a new daemon thread."""
         threading.Thread(target=self.serve, daemon=True).start()
 
     def stop(self) -> None:
-        """Stop listening, after what is being answered is finished."""
+        """Stop listening, after the current request."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -95,7 +94,7 @@ class _TlsServer(ThreadingHTTPServer):
 
     @clears_registers
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shake hands in the connection's own thread, so that a silent client holds nobody up."""
+        """Do the handshake in the connection's own thread, so that a silent client does not block others."""
         request.settimeout(_TIMEOUT)
         try:
             secured = self._context.wrap_socket(request, server_side=True)
@@ -133,7 +132,7 @@ def _handler(
                 wipe(data)
 
         def _take(self, data: bytearray) -> None:
-            if not _filled(self.rfile, data):  # in any case: a refusal would be lost with what is left unread
+            if not _filled(self.rfile, data):  # before any rejection: closing with unread data would lose the reply
                 self.close_connection = True
                 return None
             name = _name(self.connection)
@@ -179,7 +178,7 @@ class MutualTlsClient:
         _load(self._context, identity)
 
     def session(self) -> Session:
-        """Return a connection for several messages; it is made with the first."""
+        """Return a session for several messages, which connects at the first."""
         connection = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
         return Session(connection, self.name, self._timeout, self._max_bytes)
 
@@ -196,13 +195,11 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; the next `ask` opens a new one."""
         self._connection.close()
 
     def ask(self, data: bytes | bytearray) -> bytearray:
@@ -236,7 +233,7 @@ class Session:
 
 
 def _filled(source: Any, data: bytearray) -> bool:
-    """Fill a buffer from a stream; say whether there was enough."""
+    """Fill a buffer from a stream; return whether there were enough bytes."""
     remaining = memoryview(data)
     while remaining and (got := source.readinto(remaining)):
         remaining = remaining[got:]

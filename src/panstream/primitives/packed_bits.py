@@ -1,4 +1,4 @@
-"""Cells of one bit, kept eight to a byte as in files: an eighth of the memory, and more of a table in the cache.
+"""Cells of one bit, eight to a byte as in files: an eighth of the memory, so that more of a table is in the cache.
 
 A packed array has the lowest cell in the lowest bit, and 0 beyond the last cell.
 
@@ -20,7 +20,7 @@ _CHUNK = 1 << 17  # a multiple of eight
 def draw_packed_bits(
     coin: Coin, cells: int, rng: NoiseSource, bits: NDArray[np.uint8] | None = None
 ) -> NDArray[np.uint8]:
-    """Return ``cells`` packed tosses of a coin, in ``bits`` if it is given."""
+    """Return ``cells`` packed tosses of a coin, written to ``bits`` if it is given."""
     from panstream.primitives.kernels.algorithms.packed_bits import pack
 
     out = np.empty((cells + 7) // 8, np.uint8) if bits is None else bits

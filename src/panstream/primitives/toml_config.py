@@ -1,8 +1,7 @@
-"""Configuration files of the engine, of federated runs and of synthesisers: read in one way, with errors that name the
-place.
+"""Read configuration files (engine, federated runs, synthesisers), with errors that name the section and key.
 
-Every key is checked; an unknown one is refused with the nearest known one, since a misspelt privacy setting must not
-pass silently.
+Every key is checked; an unknown one is rejected with the most similar known one, since a misspelt privacy setting must
+not be ignored silently.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _KINDS |= {bool: "truth value, true or false"}
 
 
 def load_config_file(path: Path, what: str = "configuration file") -> Any:
-    """Return what a file of TOML says, or one of JSON, which begins with a brace."""
+    """Parse a file of TOML, or of JSON if it begins with a brace; raise ConfigError if that fails."""
 
-    def told(error: Exception) -> ConfigError:
+    def to_config_error(error: Exception) -> ConfigError:
         if isinstance(error, FileNotFoundError):
             return ConfigError(f"there is no {what} {path.name!r}")
         if isinstance(error, OSError):
@@ -34,20 +33,20 @@ def load_config_file(path: Path, what: str = "configuration file") -> Any:
         return ConfigError(f"the {what} {path.name!r} is not valid {kind}: {error}")
 
     kind = "TOML"
-    text = translate_errors(lambda: path.read_text("utf-8"), (OSError, UnicodeDecodeError), told)
+    text = translate_errors(lambda: path.read_text("utf-8"), (OSError, UnicodeDecodeError), to_config_error)
     if not text.lstrip().startswith("{"):
-        return translate_errors(lambda: tomllib.loads(text), ValueError, told)
+        return translate_errors(lambda: tomllib.loads(text), ValueError, to_config_error)
     kind = "JSON"
-    return translate_errors(lambda: json.loads(text), (ValueError, RecursionError), told)
+    return translate_errors(lambda: json.loads(text), (ValueError, RecursionError), to_config_error)
 
 
 def toml_key(name: str) -> str:
-    """Write a name as TOML takes it for a key."""
+    """Format a name as a TOML key, quoted if necessary."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
 def toml_lines(values: Mapping[str, Any]) -> list[str]:
-    """Write the keys of a table with their values, tables within it in one line each.
+    """Format a table as lines of keys and values; nested tables take one line each.
 
     >>> toml_lines({"name": "visits", "groups": {"north west": [1, 2.5]}})
     ['name = "visits"', 'groups = { "north west" = [1, 2.5] }']
@@ -56,7 +55,7 @@ def toml_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """Write a value as TOML does."""
+    """Format a value as TOML."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(toml_lines(value)) + " }"
     if isinstance(value, list):
@@ -67,7 +66,7 @@ def toml_value(value: Any) -> str:
 
 
 class Section:
-    """One table of a file, all of whose keys are ``known``; ``label`` is how errors call it."""
+    """One table of a file, whose keys must be among ``known``; ``label`` names it in errors."""
 
     def __init__(self, label: str, values: Any, known: Collection[str]) -> None:
         if not isinstance(values, Mapping):
@@ -81,11 +80,11 @@ class Section:
                 raise ConfigError(f"{label}: unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else ""))
 
     def has(self, key: str) -> bool:
-        """Return whether a value is given."""
+        """Return whether the key has a value."""
         return self.values.get(key) is not None
 
     def optional(self, key: str, kind: type[Any], default: Any = None) -> Any:
-        """Return a value of a type; of type float, any finite number."""
+        """Return the value of a key, of the given type (float: any finite number), or the default."""
         value = self.values.get(key)
         if value is None:
             return default
@@ -95,28 +94,28 @@ class Section:
         return float(value) if kind is float else value
 
     def required(self, key: str, kind: type[Any]) -> Any:
-        """Return a value that must be there."""
+        """Return the value of a key; raise ConfigError if it is missing or empty."""
         value = self.optional(key, kind)
         if value is None or value == "":
             raise ConfigError(f"{self.place}: {key} is missing")
         return value
 
     def positive_number(self, key: str) -> float:
-        """Return a positive number that must be there."""
+        """Return a positive number; raise ConfigError if it is missing."""
         value: float = self.required(key, float)
         if not value > 0:
             raise ConfigError(f"{self.place}: {key} must be positive, got {key}={value:g}")
         return value
 
     def integer(self, key: str, low: int, high: int) -> int | None:
-        """Return a whole number in ``low..high``."""
+        """Return an integer in ``low..high``, or None."""
         value: int | None = self.optional(key, int)
         if value is not None and not low <= value <= high:
             raise ConfigError(f"{self.place}: {key} must be in {low}..{high}, got {key}={value}")
         return value
 
     def duration(self, key: str) -> float | None:
-        """Return a length of time in seconds."""
+        """Return a duration in seconds, or None."""
         if not self.has(key):
             return None
         return translate_errors(
@@ -126,7 +125,7 @@ class Section:
         )
 
     def choice(self, key: str, options: Collection[str]) -> Any:
-        """Return one of several words, if any is given."""
+        """Return one of ``options``, or None."""
         value = self.optional(key, str)
         if value is not None and value not in options:
             raise ConfigError(f"{self.place}: {key} must be one of {', '.join(options)}, got {value!r}")

@@ -1,6 +1,6 @@
-"""Rules that public parameters must keep: one for every kind, so that all of them say the same words.
+"""Checks of public parameters, one per rule, so that messages are the same everywhere.
 
-A rule names the parameter, itself and the value, which is public.
+A message names the parameter, the rule and the value, which is public. All checks raise InvalidParameter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from panstream.errors import InvalidParameter
 
 
 def require_positive(**values: float | Fraction) -> None:
-    """Refuse what is not above 0; infinity is, and stands for no noise at all.
+    """Require values above 0; infinity is allowed and means no noise.
 
     >>> require_positive(epsilon=-1.0)
     Traceback (most recent call last):
@@ -28,17 +28,17 @@ def require_positive(**values: float | Fraction) -> None:
 
 
 def require_finite(**values: float | Fraction) -> None:
-    """Refuse what is not above 0, and infinity too: noise must be drawn."""
+    """Require finite values above 0, where noise must be drawn."""
     _require(values, lambda value: 0 < value < math.inf, "positive and finite")
 
 
 def require_at_least(minimum: float, **values: float | Fraction) -> None:
-    """Refuse what is below ``minimum``."""
+    """Require values of at least ``minimum``."""
     _require(values, lambda value: value >= minimum, f"at least {minimum}")
 
 
 def require_integer_in_range(low: int, high: int, **values: int) -> None:
-    """Refuse what is not one of the whole numbers from ``low`` to ``high``.
+    """Require numbers from ``low`` to ``high``.
 
     >>> require_integer_in_range(1, 2**62, horizon=0)
     Traceback (most recent call last):
@@ -48,24 +48,24 @@ def require_integer_in_range(low: int, high: int, **values: int) -> None:
 
 
 def require_int(low: int, high: int, **values: object) -> None:
-    """Refuse what is not an ``int`` from ``low`` to ``high``, whatever else it may be."""
+    """Require instances of ``int``, not bool, from ``low`` to ``high``."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise InvalidParameter(f"{name} must be an integer in {low}..{_format_bound(high)}, got {name}={value!r}")
 
 
 def require_probability(**values: float) -> None:
-    """Refuse what is not strictly between 0 and 1."""
+    """Require values strictly between 0 and 1."""
     _require(values, lambda value: 0 < value < 1, "in (0, 1)")
 
 
 def require_fraction(**values: float) -> None:
-    """Refuse what is not from 0 to 1, both included."""
+    """Require values from 0 to 1, both included."""
     _require(values, lambda value: 0 <= value <= 1, "in [0, 1]")
 
 
 def _require(values: Mapping[str, Any], allowed: Callable[[Any], bool], rule: str) -> None:
-    """Refuse what is no number, and what the rule does not allow.
+    """Require numbers for which ``allowed`` is true.
 
     >>> require_positive(epsilon="1")
     Traceback (most recent call last):
@@ -79,7 +79,7 @@ def _require(values: Mapping[str, Any], allowed: Callable[[Any], bool], rule: st
 
 
 def _format_bound(number: int) -> str:
-    """Return a large power of two, or one less, as one writes it."""
+    """Format a large power of two, or one less, as a power."""
     power = number.bit_length()
     if number >= 1 << 20 and number == 1 << (power - 1):
         return f"2**{power - 1}"
@@ -87,12 +87,12 @@ def _format_bound(number: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, and cannot be reached from any other.
+    """Return whether a host is an address that only this machine can reach.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0", "10.0.0.1", "")]
     [True, True, False, False, False]
     """
-    if host in ("127.0.0.1", "::1"):  # asked for every request of a server without tokens
+    if host in ("127.0.0.1", "::1"):  # fast path: called for every request of a server without tokens
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -102,7 +102,7 @@ def is_loopback(host: str) -> bool:
 
 @cache
 def _localhost_is_here() -> bool:
-    """Return whether this machine knows localhost, and only by loopback addresses: anybody may edit its table."""
+    """Return whether localhost resolves to loopback addresses only: /etc/hosts may say otherwise."""
     try:
         addresses = {str(entry[4][0]) for entry in socket.getaddrinfo("localhost", None)}
     except OSError:

@@ -1,9 +1,9 @@
-"""Claims, closed forms of losses, optimal budgets, composition, ledgers. Losses are computed nowhere else.
+"""Claims, closed forms of losses, optimal budgets, composition, ledgers. No other package computes losses.
 
 ``joint_loss`` has the losses of stored bits, ``change_tree_loss`` those of counting them at every tick;
 ``bitmap_loss``, ``turnstile_loss``, ``continual_loss``, ``heavy_hitter_loss``, ``table_loss`` and ``holder_loss`` are
-each for one family; ``budget_split`` divides an epsilon; ``rounding`` keeps floats on the safe side. Every form has a
-proof in docs/proofs and is checked against the shipped code.
+each for one family; ``budget_split`` divides an epsilon; ``rounding`` rounds floats so that no loss is understated.
+Every form has a proof in docs/proofs and is checked against the shipped code.
 """
 
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit

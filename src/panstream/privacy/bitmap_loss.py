@@ -1,6 +1,6 @@
-"""Closed forms for bitmaps of noisy cells: moments of what is decoded, optimal splits, and the loss of noisy merges.
+"""Closed forms for bitmaps of noisy cells: moments of decoded levels, optimal splits, and the loss of noisy merges.
 
-A user hashes to one cell. Its bit is 1 with probability p0 if nobody hashed there and p1 = 1 - p0 otherwise. Proofs:
+A user hashes to one cell. Its bit is 1 with probability p0 if no user hashed there and p1 = 1 - p0 otherwise. Proofs:
 docs/proofs/bitmap.md; every loss here is checked against an enumeration of the shipped code.
 """
 
@@ -24,12 +24,12 @@ from panstream.privacy.numeric_search import minimise
 from panstream.privacy.rounding import HAIR, log_up, remainder, round_down, round_up
 
 Floats = NDArray[np.float64]
-_LEAST_VARIANCE = 1e-12  # stands in for 0 where nothing is noisy and nobody has come
+_MIN_VARIANCE = 1e-12  # instead of 0, for a bitmap without noise and without users
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """What a stored bit counts as: ``zero`` or ``one``, chosen so that its mean is 1 for an empty cell.
+    """The value that a stored bit counts as, ``zero`` or ``one``, chosen so that its mean is 1 for an empty cell.
 
     Arrivals re-draw a cell: (p1 - b)/(p1 - p0), whose mean is 0 for an occupied cell. Arrivals toggle it:
     (1 - 2b)/(p1 - p0), whose mean is -1 after an odd number of them.
@@ -42,7 +42,7 @@ class Decoder:
 
     @classmethod
     def redrawn(cls, p1: float, p0: float | None = None) -> Decoder:
-        """Return the decoder of cells that every arrival draws afresh; p0 is 1 - p1 unless it is given."""
+        """Return the decoder of cells that every arrival re-draws; p0 defaults to 1 - p1."""
         low = 1.0 - p1 if p0 is None else p0
         return cls(p1 / (p1 - low), (p1 - 1.0) / (p1 - low), low, p1)
 
@@ -53,7 +53,7 @@ class Decoder:
         return cls(1.0 / gap, -1.0 / gap, 1.0 - p1, p1)
 
     def pattern_weights(self, phases: int) -> Floats:
-        """Return for every pattern of bits seen in announced intrusions the product of what they count as.
+        """Return, for every pattern of bits copied in announced intrusions, the product of their decoded values.
 
         Its mean over a user's bits is 1 if she was absent in all these phases and 0 otherwise, so it decodes "absent so
         far" without bias.
@@ -66,21 +66,19 @@ class Decoder:
     def second_moments(self, phases: int) -> tuple[float, float]:
         """Return the mean square of the product over all phases, for a cell that stayed empty and one that did not.
 
-        A cell that somebody came to in one phase only has the largest mean square, and counts for all of them.
+        The second is an upper bound, attained by a cell that is touched in one phase only.
         """
         empty = self.p1 * self.zero**2 + self.p0 * self.one**2
         occupied = self.p0 * self.zero**2 + self.p1 * self.one**2
         return empty ** (phases + 1), occupied * empty**phases
 
     def noise(self, variance: float, phases: int) -> float:
-        """Return what release noise of ``variance`` on every pattern's count adds to a level."""
+        """Return the variance that release noise of ``variance`` on every pattern's count adds to a level."""
         return variance * (self.one - self.zero) ** 2 * (self.zero**2 + self.one**2) ** phases
 
 
 def level_rates(buckets: int, levels: int) -> Floats:
-    """Return for every level the chance that a user hashes to a given cell of it: 2**-(j+1)/B, the last one twice
-    that.
-    """
+    """Return, per level j, the probability that a user hashes to a given cell: 2**-(j+1)/B, for the last twice that."""
     shares = 0.5 ** np.minimum(np.arange(1, levels + 1), max(levels - 1, 0))
     return shares / buckets
 
@@ -96,7 +94,7 @@ class LevelMoments:
 
     cells: int
     rates: Floats
-    second_empty: float | Floats  # the same on every level, or one for each
+    second_empty: float | Floats  # one for all levels, or one per level
     second_occupied: float | Floats
     noise: float | Floats
 
@@ -104,7 +102,7 @@ class LevelMoments:
     def of(
         cls, decoder: Decoder, *, buckets: int, levels: int, noise: float, phases: int = 0, turns: int = 1
     ) -> LevelMoments:
-        """Return the moments of a bitmap; ``turns`` is 2 where cells toggle."""
+        """Return the moments of a bitmap; ``turns`` is 2 for cells that toggle, else 1."""
         empty, occupied = decoder.second_moments(phases)
         return cls(
             cells=buckets,
@@ -119,7 +117,7 @@ class LevelMoments:
         empty = np.exp(-np.multiply.outer(users, self.rates))
         mean = self.cells * empty
         spread = self.second_empty * empty + self.second_occupied * (1.0 - empty) - empty**2
-        return mean, -self.rates * mean, np.maximum(self.cells * spread + self.noise, _LEAST_VARIANCE)
+        return mean, -self.rates * mean, np.maximum(self.cells * spread + self.noise, _MIN_VARIANCE)
 
     def poisson_information(self, users: float) -> float:
         """Return the information about n if the number of users itself were Poisson with mean n."""
@@ -127,9 +125,7 @@ class LevelMoments:
         return float((slope**2 / variance).sum())
 
     def variance(self, users: float) -> float:
-        """Return the inverse Fisher information about n: 1/I_Poisson - n.                      [bitmap.md, Theorem
-        3]
-        """
+        """Return the inverse Fisher information about n: 1/I_Poisson - n (bitmap.md, Theorem 3)."""
         information = self.poisson_information(users)
         return max(1.0 / information - users, 0.0) if information > 0.0 else math.inf
 
@@ -139,7 +135,7 @@ class LevelMoments:
 
 
 def reference_users(buckets: int, levels: int) -> float:
-    """Return the number of users at which a bitmap is tuned unless told otherwise: the middle of its range."""
+    """Return the number of users for which a bitmap is tuned by default: the middle of its range."""
     return buckets * math.exp2(levels / 2.0)
 
 
@@ -150,8 +146,8 @@ def bitmap_split(
     """Return (epsilon_state, kappa) with the smallest error of the count at ``users``.
 
     Without announced intrusions every level has variance B·e(1-e) + [B·p0·p1 + Var DLap]/(p1-p0)², e the mean part of
-    empty cells, so the best split is that of ``density_split`` for B bits, whatever ``users`` is. ``turns`` is 2 where
-    cells toggle.
+    empty cells, so the best split is that of ``density_split`` for B bits, for any ``users``. ``turns`` is 2 for cells
+    that toggle.
 
     >>> state, kappa = bitmap_split(1.0, 4096, 24, reference_users(4096, 24))
     >>> round(state, 3), round(kappa, 3)
@@ -174,7 +170,7 @@ def bitmap_split(
             kappa = (epsilon - (announced + 1) * state) / releases
         noise = laplace_variance(kappa)
         moments = LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced, turns=turns)
-        return moments.variance(min(users, 2.0 / float(moments.rates.min())))  # beyond, every cell is full
+        return moments.variance(min(users, 2.0 / float(moments.rates.min())))  # with more users every cell is occupied
 
     top = epsilon / (announced + 1)
     state = minimise(error, 1e-6 * top, top * (1.0 - 1e-9), 1e-9)
@@ -192,11 +188,10 @@ def toggling_kappa(epsilon: float, epsilon_state: float, releases: int = 1, anno
 
 
 def noisy_or(first: Fraction, second: Fraction) -> tuple[Fraction, Fraction, Fraction]:
-    """Return the chances of a 1 after bits (1, 0), (0, 1), (1, 1) with these flip probabilities; after (0, 0) it is 0.
+    """Return the probabilities of a 1 after bits (1, 0), (0, 1), (1, 1) with these flip probabilities; 0 after (0, 0).
 
     They make the decoded result, on average, the product of what the two bits decode to, so that the result is a bit
-    flipped with probability ``merged_flip([first, second])``, in whatever order sites are merged.
-                                                                                              [bitmap.md, Theorem 2]
+    flipped with probability ``merged_flip([first, second])``, in any order of merging (bitmap.md, Theorem 2).
     """
     scale = 1 - 2 * first * second
     return (1 - second) / scale, (1 - first) / scale, (1 - first - second) / scale
@@ -211,15 +206,15 @@ def merged_flip(flips: Sequence[Fraction]) -> Fraction:
 def merged_loss(
     states: Sequence[float], kappa: float, releases: int = 1, *, seen: Collection[int], merged: bool = False
 ) -> float:
-    """Return the joint loss of one look at each site in ``seen``, at the merged state if ``merged``, and the releases.
+    """Return the joint loss of one copy of each site in ``seen``, of the merged state if ``merged``, and the releases.
 
-    ``states`` are the sites' epsilon_state. A user may be at every site, so what was seen adds up; the rest depends on
-    what she did after the looks. Given the bits seen, the merged bit is 1 with probability h(1 - y), h = 1 - p*:
-    y = 0 if she came to any site afterwards (or to one that was not seen), else y is the product over the seen
+    ``states`` are the sites' epsilon_state. A user may be at every site, so the losses of the copies add up; the rest
+    depends on her rows after the copies. Given the bits seen, the merged bit is 1 with probability h(1 - y), h = 1 -
+    p*: y = 0 if she came to any site afterwards (or to one that was not seen), else y is the product over the seen
     sites of 1 (a 0 was seen) or -e**-eps (a 1 was seen), times 1 - e**-eps for each site not seen. With T the product
-    over those and P = h(1 - T), a look at the merged state adds ln(1/(1-T)) + ln(P + (1-P)·e**(n·kappa)).
-    Without it, all sites seen add ln(1 - h + h·e**(n·kappa)); if only some are, the time taken grows with the cube of
-    ``releases``.                                                                             [bitmap.md, Theorem 2]
+    over those and P = h(1 - T), a copy of the merged state adds ln(1/(1-T)) + ln(P + (1-P)·e**(n·kappa)). Without it,
+    all sites seen add ln(1 - h + h·e**(n·kappa)); if only some are, the computation grows with the cube of ``releases``
+    (bitmap.md, Theorem 2).
 
     >>> round(merged_loss([math.log(3)] * 2, math.log(1.25), seen=[0]), 3)
     1.195
@@ -239,8 +234,7 @@ def merged_loss(
     elif gone == 0.0:
         rest = _extreme_output(1.0 - high, releases * kappa)
     else:
-        # y lies between these two (all bits seen are 0; one is 1, where that is likeliest), every ratio is monotone in
-        # y.
+        # y lies between these two (all bits seen are 0; the likeliest one is 1), and every ratio is monotone in y.
         ends = [1.0 - gone, *([-(1.0 - gone) * math.exp(-min(shown))] if shown else [])]
         rest = max(_outputs_loss(high * (1.0 - y), high, kappa, releases) for y in ends)
     return math.fsum(shown) + rest
@@ -260,12 +254,12 @@ def _merged_odds(states: Iterable[float]) -> float:
 
 
 def _outputs_loss(first: float, high: float, kappa: float, releases: int) -> float:
-    """Return the largest log-ratio of the weights of outputs for two things that a user can do.
+    """Return the largest log-ratio of the weights of outputs for two behaviours of a user.
 
-    Her bit is 1 with chance ``first`` or, where she came, ``high``; it may be drawn afresh before every output. An
-    output above (below) all sums weighs a bit of 1 by e**kappa (e**-kappa), others lie between. So a stretch without an
-    arrival weighs 1 - p + p·e**(kappa·m), m the number of outputs above less that of outputs below in it. ``best`` has,
-    for both behaviours, the chance in the last stretch (``first`` or ``high``) and m in it.
+    Her bit is 1 with probability ``first`` or, after an arrival, ``high``; it may be re-drawn before every output. An
+    output above (below) all sums weighs a bit of 1 by e**kappa (e**-kappa), others lie between. So an interval without
+    an arrival weighs 1 - p + p·e**(kappa·m), m the number of outputs above less that of outputs below in it. ``best``
+    is indexed, for both behaviours, by the probability in the last interval (``first`` or ``high``) and its m.
     """
     steps = kappa * np.arange(-releases, releases + 1)
     drawn = np.array([[first], [high]])
@@ -284,14 +278,13 @@ def _outputs_loss(first: float, high: float, kappa: float, releases: int) -> flo
 
 @lru_cache(maxsize=1024)
 def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> float:
-    """Return the loss of looking at as many of the states as there were sites, the merged one being one more, rounded
-    up.
+    """Return the loss of copying as many states as there are sites, the merged one included, rounded up.
 
-    That is one look at every site, or at all sites but one and at the merged state. The latter loses more, and the more
-    the larger epsilon_state the site left out has. All of them have no finite loss.       [bitmap.md, Theorem 2]
+    That is one copy of every site, or of all sites but one and of the merged state. The latter loses more, most if the
+    site left out has the largest epsilon_state. Copies of all of them have no finite loss (bitmap.md, Theorem 2).
 
-    It is ``merged_loss`` with 70 digits, and a margin for the coins of the merges, which are multiples of 2**-64: each
-    makes a merged bit likelier or less likely by less than that.
+    Computed like ``merged_loss``, with 70 digits and a margin for the coins of the merges, which are multiples of
+    2**-64: each changes the probability of a merged bit by less than that.
     """
     if math.isinf(kappa) or math.inf in states:
         return math.inf
@@ -301,8 +294,8 @@ def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> 
     gone = odds.pop(left_out)  # 1 - T
     low = high * gone
     output = low + (1 - low) * exp_fraction(Fraction(kappa) * releases)
-    # No value of a merged bit is seldomer: a 0 has at least (1 - T(K + o))·h, o the largest of the odds seen and K the
-    # product of one less each of them, and K is at most 1 - o.
+    # ``low`` bounds the probability of either value of a merged bit from below: a 0 has at least (1 - T(K + o))·h, o
+    # the largest of the odds seen, K the product of one minus each of them, and K is at most 1 - o.
     margin = 4 * Fraction(len(states) - 1, 1 << COIN_BITS) / low
     shown = sum(map(Fraction, states), Fraction(0)) - Fraction(states[left_out])
     return round_up(shown + Fraction(log_up(output / gone * (1 + HAIR))) + margin)

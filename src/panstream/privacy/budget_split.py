@@ -1,4 +1,4 @@
-"""Optimal budgets: how much of epsilon goes to the stored bits and how much to the releases."""
+"""Optimal budgets: the shares of epsilon for the stored bits and for the releases."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ def laplace_variance(kappa: float) -> float:
 
 @lru_cache(maxsize=1024)
 def density_split(epsilon: float, cells: int, releases: int = 1, announced: int = 0) -> tuple[float, float]:
-    """Return (epsilon_state, kappa) with the smallest mean squared error for ``cells`` stored bits; kappa is rounded
-    down.
+    """Return (epsilon_state, kappa) with the smallest mean squared error for ``cells`` stored bits.
 
-    MSE of one release = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)², the same at every density (ALGORITHMS: optimal
-    split). ``announced`` looks take epsilon_state each before the rest is shared; their error grows like
-    (1 + R/(R-1)²)**(k+1) and is minimised instead.
+    kappa is rounded down. MSE of one release = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)², the same at every density
+    (ALGORITHMS: optimal split). k ``announced`` intrusions take epsilon_state each before the rest is shared; the error
+    then grows like (1 + R/(R-1)²)**(k+1), and that is minimised instead.
 
     >>> state, kappa = density_split(1.0, 1000)
     >>> round(state, 4), round(kappa, 4)

@@ -1,4 +1,4 @@
-"""A claim: exactly what is promised, to whom, against which intruder."""
+"""A claim: the privacy guarantee, for which unit, against which intrusions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Inputs = Literal["adaptive", "fixed"]
 
 NO_ROW_SINCE_COPY = "no row was applied between the copy and the refresh"
 
-_LOOSE = 20.0
-_SAID = {
+_WEAK_EPSILON = 20.0
+_INPUT_TEXTS = {
     "adaptive": "may depend on earlier answers and on what an intruder saw",
     "fixed": "do not depend on earlier answers",
 }
@@ -29,12 +29,12 @@ _PARTS = {"state": "stored state", "output": "answers"}
 
 
 def weak_epsilon_warning(epsilon: float) -> str | None:
-    """Return a warning about an epsilon that hides almost nothing; infinity stands for no noise on purpose.
+    """Return a warning about an epsilon that hides almost nothing; none for infinity, which means no noise on purpose.
 
     >>> weak_epsilon_warning(1000.0)
     'epsilon = 1000 hides almost nothing: an answer may change the odds by a factor of e^1000'
     """
-    if not _LOOSE < epsilon < math.inf:
+    if not _WEAK_EPSILON < epsilon < math.inf:
         return None
     return f"epsilon = {epsilon:g} hides almost nothing: an answer may change the odds by a factor of e^{epsilon:g}"
 
@@ -49,7 +49,7 @@ def format_unit(unit: Unit, window: float | None = None) -> str:
 
 
 def _with_text(text: str, more: str) -> str:
-    """Return both texts, or one if the other is part of it."""
+    """Append a text, unless it is contained already."""
     if more in text:
         return text
     return f"{text}; {more}" if text else more
@@ -62,9 +62,9 @@ class Intrusions:
     ``unannounced`` copies may happen at any time, before or after any release, without anyone noticing. ``announced``
     ones are followed by a refresh; then one unannounced copy is tolerated in every phase between two refreshes
     if ``per_phase`` is true, else only in the last phase. If the refresh ``freezes`` the state, an announced copy is
-    covered only if no row was applied between the copy and the refresh. Below 0 is any number. With two ``machines``
-    that hold shares a copy is one of either; copies of both are covered if no epoch is seen at both, but for
-    ``together`` epochs.
+    covered only if no row was applied between the copy and the refresh. A negative number means any number. With two
+    ``machines`` that hold shares a copy is one of either; copies of both are covered if no epoch is copied at both,
+    except ``together`` epochs.
     """
 
     unannounced: int = 1
@@ -94,7 +94,7 @@ class Intrusions:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """What became of a state whose copy was announced.
+    """Outcome of announcing a copy of a state.
 
     Attributes:
         covered: Whether the copy is covered as an announced one: then the state was refreshed.
@@ -106,7 +106,7 @@ class Refresh:
 
     @classmethod
     def too_late(cls, rows_since_copy: bool | None) -> Refresh:
-        """Return the outcome for a state that would have to be frozen although rows were, or may have been, applied."""
+        """Return the outcome for a freezing state if rows were, or may have been, applied since the copy."""
         return cls(False, "rows were applied since" if rows_since_copy else "rows may have been applied since")
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A promise of differential privacy for the joint view of intruder and public.
+    """A guarantee of differential privacy for the joint view of attacker and public.
 
     The view is the state at the moment of each covered intrusion together with every release, in either order. Two
     streams are neighbours when they differ in any occurrences of one ``unit`` (``add-remove``) or when one unit's
@@ -123,22 +123,22 @@ class Claim:
 
     Args:
         epsilon: Total privacy loss.
-        unit: What one change of the input is.
+        unit: What one change of the input concerns.
         delta: 0 for pure epsilon.
         adjacency: Which inputs are neighbours; see above.
         parts: How epsilon is split.
         intrusions: How many copies of the state are covered.
         inputs: "adaptive" if rows, and the moment of an intrusion, may be chosen after seeing
-            earlier answers and what an intruder saw; "fixed" if the promise is for data that do
-            not depend on them (docs/proofs/adaptive.md).
-        locations: Which copies, memory or disk.
+            earlier answers and copies; "fixed" if the claim is for data that do not depend on
+            them (docs/proofs/adaptive.md).
+        locations: Which copies are covered, of memory or disk.
         releases: How many answers are covered.
         horizon: How many ticks.
         public: Facts that are not protected.
         note: Anything else that a reader must know.
         window: Length in seconds of the windows of a claim per user-window.
-        event_epsilon: What one event of the unit loses, where that is less than ``epsilon``.
-        assumption: What the promise depends on; without one it holds against any intruder.
+        event_epsilon: Loss of one event of the unit, where that is less than ``epsilon``.
+        assumption: Condition of the claim; without one it holds against any attacker.
     """
 
     epsilon: float
@@ -175,7 +175,7 @@ class Claim:
 
     @classmethod
     def of_rows(cls, epsilon: float, rows: int | None, **rest: Any) -> Self:
-        """Return the claim about one event, or about a user of at most this many rows, each of which loses its part."""
+        """Return the claim about one event, or about a user of at most ``rows`` rows, each with an equal loss."""
         note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
         defaults: dict[str, Any] = {
             "unit": "event" if rows is None else "user",
@@ -186,7 +186,7 @@ class Claim:
 
     @property
     def protects(self) -> str:
-        """Return what is protected, in words: the unit, and how long its windows are."""
+        """Return the protected unit in words, with the length of its windows."""
         return format_unit(self.unit, self.window)
 
     @property
@@ -209,7 +209,7 @@ class Claim:
         return replace(self, locations=locations, intrusions=intrusions, note=_with_text(self.note, reason))
 
     def without_privacy(self, reason: str) -> Self:
-        """Return the claim with epsilon = inf, for runs on a source that is not secure."""
+        """Return the claim with epsilon = inf, for runs with a noise source that is not secure."""
         return replace(self, epsilon=math.inf, event_epsilon=None, note=reason)
 
     def to_json(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class Claim:
         rows.append(("intrusions", f"{self.intrusions} ({' and '.join(self.locations) or 'nowhere'})"))
         if self.assumption:
             rows.append(("assumption", self.assumption))
-        rows.append(("inputs", _SAID[self.inputs]))
+        rows.append(("inputs", _INPUT_TEXTS[self.inputs]))
         rows.append(("releases", str(self.releases) if self.releases >= 0 else "any number"))
         if self.horizon is not None:
             rows.append(("horizon", f"{self.horizon:,} tick{'' if self.horizon == 1 else 's'}"))

@@ -1,7 +1,7 @@
-"""Adding up losses. The number of times something happens is multiplied in exactly one place: ``compose_repeated``.
+"""Composition of claims. Losses are multiplied by a number of repetitions only in ``compose_repeated``.
 
-A composed claim promises the weaker of each thing: the fewest intrusions, the locations that all name, the shortest
-horizon. What has no theorem is refused.
+A composed claim has the weakest of each property: the fewest intrusions, the locations that all claims cover, the
+shortest horizon. Combinations without a theorem are rejected.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.numeric_search import bisect
 from panstream.privacy.rounding import sum_rounded_up, times_rounded_up
 
-_MOST_DELTA = 1 - 2**-53
-_MARGIN = 1e-12  # of conversions between rho and (epsilon, delta): far more than their floating-point error
+_MAX_DELTA = 1 - 2**-53
+_MARGIN = 1e-12  # for conversions between rho and (epsilon, delta): far above their floating-point error
 
 
 def compose_sequential(claims: Sequence[Claim]) -> Claim:
-    """Compose claims about the same unit: losses add up, and of everything else the weaker is promised."""
+    """Compose claims about the same unit: losses add up, all else is the weakest of the claims."""
     return _composed(
         claims,
         epsilon=sum_rounded_up(claim.epsilon for claim in claims),
         delta=sum_rounded_up(claim.delta for claim in claims),
         parts=_parts(claims),
-        event_epsilon=sum_rounded_up(_of_an_event(claim) for claim in claims),
+        event_epsilon=sum_rounded_up(_event_epsilon(claim) for claim in claims),
     )
 
 
 def compose_parallel(claims: Sequence[Claim]) -> Claim:
     """Compose claims about disjoint parts of the data, where a unit's part is fixed: the largest loss counts.
 
-    Add-remove only: a unit that is replaced may leave one part and enter another, which changes both. Where every part
-    is the table of a holder of its own, see `compose_per_holder`.
+    Add-remove only: a unit that is replaced may leave one part and enter another, which changes both. For parts that
+    are the tables of different holders see `compose_per_holder`.
     """
     if any(claim.adjacency == "replace" for claim in claims):
         raise InvalidParameter(
@@ -63,10 +63,10 @@ def compose_repeated(claim: Claim, times: int) -> Claim:
     return replace(
         claim,
         epsilon=times_rounded_up(claim.epsilon, times),
-        delta=min(times_rounded_up(claim.delta, times), _MOST_DELTA),
+        delta=min(times_rounded_up(claim.delta, times), _MAX_DELTA),
         parts={name: times_rounded_up(loss, times) for name, loss in claim.parts.items()},
         event_epsilon=None if claim.event_epsilon is None else times_rounded_up(claim.event_epsilon, times),
-        releases=max(claim.releases * times, -1),  # any number of them remains any number
+        releases=max(claim.releases * times, -1),  # -1, any number, stays -1
     )
 
 
@@ -93,7 +93,7 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
         grown = 1.0
     else:
         grown = delta * math.expm1(growth) / math.expm1(epsilon) * (1.0 + _MARGIN)
-    return min(grown, _MOST_DELTA)
+    return min(grown, _MAX_DELTA)
 
 
 def _zcdp_delta(rho: float, epsilon: float) -> float:
@@ -148,14 +148,14 @@ def _largest(claims: Sequence[Claim]) -> Claim:
         epsilon=0.0 if worst is None else worst.epsilon,
         delta=max((claim.delta for claim in claims), default=0.0),
         parts={} if worst is None else worst.parts,
-        event_epsilon=max((_of_an_event(claim) for claim in claims), default=0.0),
+        event_epsilon=max((_event_epsilon(claim) for claim in claims), default=0.0),
     )
 
 
 def _composed(
     claims: Sequence[Claim], *, epsilon: float, delta: float, parts: Mapping[str, float], event_epsilon: float
 ) -> Claim:
-    """Return one claim with the given losses that promises no more than each of ``claims`` does."""
+    """Return one claim with the given losses that is otherwise no stronger than each of ``claims``."""
     if not claims:
         raise InvalidParameter("claims must not be empty")
     kinds = {(claim.unit, claim.adjacency, claim.window) for claim in claims}
@@ -170,7 +170,7 @@ def _composed(
     horizons = [claim.horizon for claim in claims if claim.horizon is not None]
     return Claim(
         epsilon=epsilon,
-        delta=min(delta, _MOST_DELTA),
+        delta=min(delta, _MAX_DELTA),
         unit=first.unit,
         adjacency=first.adjacency,
         window=first.window,
@@ -189,14 +189,12 @@ def _composed(
 
 def _common_intrusions(intrusions: Sequence[Intrusions]) -> Intrusions:
     """Return the intrusions that every claim covers."""
-    counted = [
-        intrusion.announced for intrusion in intrusions if intrusion.announced >= 0
-    ]  # the others cover any number
-    announced = min(counted, default=-1)
-    unnoticed = [intrusion.unannounced for intrusion in intrusions if intrusion.unannounced >= 0]
-    # With any number of announced looks, or one unannounced look in every phase, the last phase is one of them.
+    # Negative numbers cover any number of intrusions.
+    announced = min((intrusion.announced for intrusion in intrusions if intrusion.announced >= 0), default=-1)
+    unannounced = (intrusion.unannounced for intrusion in intrusions if intrusion.unannounced >= 0)
+    # A claim with any number of announced intrusions, or one unannounced in every phase, covers one in the last phase.
     return Intrusions(
-        unannounced=min(unnoticed, default=-1),
+        unannounced=min(unannounced, default=-1),
         announced=announced,
         per_phase=all(intrusion.per_phase for intrusion in intrusions),
         machines=min(intrusion.machines for intrusion in intrusions),
@@ -212,7 +210,7 @@ def _parts(claims: Sequence[Claim]) -> dict[str, float]:
     return {name: sum_rounded_up(losses) for name, losses in losses_by_part.items()}
 
 
-def _of_an_event(claim: Claim) -> float:
+def _event_epsilon(claim: Claim) -> float:
     return claim.epsilon if claim.event_epsilon is None else claim.event_epsilon
 
 

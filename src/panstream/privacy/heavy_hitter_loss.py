@@ -1,6 +1,6 @@
-"""The noise of a prefix sketch: one event moves one cell on every level and in every row by one.
+"""The noise of a prefix sketch: one event changes one cell on every level and in every row by one.
 
-Start and release noise hide disjoint sets of events, so each uses the whole budget (docs/proofs/names.md, Theorem 1).
+Start and release noise protect disjoint sets of events, so each has the whole budget (docs/proofs/names.md, Theorem 1).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from panstream.primitives.noise.distributions import DiscreteGaussian, DiscreteL
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.numeric_search import bisect
 
-ROW_SHARE = 0.25  # of the budget: the rows that test and count; the levels that spell get the rest
-_LEAST_DELTA = 1e-12
-_REACH = 13.0  # standard deviations that a sum of noise is followed to; beyond, less than 1e-37
-_ROUNDING = 1.0 + 1e-9  # of sums of up to 10^9 positive floats
-_ABSOLUTE = 1e-17  # what subtracting sums of at most 1 may lose
+ROW_SHARE = 0.25  # of the budget: for the rows, which answer point queries; the levels, for decoding, get the rest
+_MIN_DELTA = 1e-12
+_REACH = 13.0  # standard deviations to which a sum of noise is tabulated; the tail has less than 1e-37
+_ROUNDING = 1.0 + 1e-9  # bounds the relative error of sums of up to 10^9 positive floats
+_ABSOLUTE = 1e-17  # bounds the error of differences of sums of at most 1
 _SMOOTH = 2.2
 
 Law = DiscreteLaplace | DiscreteGaussian
@@ -31,9 +31,9 @@ Law = DiscreteLaplace | DiscreteGaussian
 def names_laws(epsilon: float, delta: float, levels: int, rows: int, contributions: int = 1) -> tuple[Law, Law]:
     """Return the noise of a cell of a level and of a row.
 
-    With delta = 0, kappas of touched cells that add up to epsilon. Else discrete Gaussians with the smallest scale
-    for which `names_delta` is at most delta; of K contributions, whose cells may coincide in any way, the
-    scale at which they lose the zCDP that (epsilon, delta) allows.
+    With delta = 0, the kappas of the cells that an event touches sum to epsilon. Else discrete Gaussians with the
+    smallest scale for which `names_delta` is at most delta; for K contributions, whose cells may coincide in any way,
+    the scale at which they lose the zCDP that (epsilon, delta) allows.
     """
     if math.isinf(epsilon):
         return DiscreteLaplace(None), DiscreteLaplace(None)
@@ -42,8 +42,8 @@ def names_laws(epsilon: float, delta: float, levels: int, rows: int, contributio
         level = share * (1 - ROW_SHARE) / levels
         row = share * ROW_SHARE / rows
         return DiscreteLaplace.at_most(level), DiscreteLaplace.at_most(row)
-    if not _LEAST_DELTA <= delta < 1:
-        raise InvalidParameter(f"delta must be 0 or in [{_LEAST_DELTA:g}, 1), got delta={delta}")
+    if not _MIN_DELTA <= delta < 1:
+        raise InvalidParameter(f"delta must be 0 or in [{_MIN_DELTA:g}, 1), got delta={delta}")
     if contributions > 1:
         return _gaussians(contributions / math.sqrt(2 * zcdp_rho(epsilon, delta)), levels, rows)
     scale = _scale(epsilon, delta)
@@ -54,7 +54,7 @@ def names_laws(epsilon: float, delta: float, levels: int, rows: int, contributio
 
 
 def _gaussians(scale: float, levels: int, rows: int) -> tuple[DiscreteGaussian, DiscreteGaussian]:
-    """Return laws with levels/sigma_level² + rows/sigma_row² at most 1/scale²."""
+    """Return distributions with levels/sigma_level² + rows/sigma_row² at most 1/scale²."""
     level = DiscreteGaussian.at_least(scale * math.sqrt(levels / (1 - ROW_SHARE)))
     return level, DiscreteGaussian.at_least(scale * math.sqrt(rows / ROW_SHARE))
 
@@ -79,18 +79,16 @@ def names_delta(epsilon: float, level: Law, row: Law, levels: int, rows: int) ->
     """Return the delta of one event at ``epsilon``, exactly, and rounded up.
 
     The loss is linear in two sums: sum(k)/sigma² + n/(2·sigma²) over the touched cells of levels, and of rows. Their
-    laws are convolved on the integers; nothing is taken for normal. An event that touches fewer cells loses no more.
+    distributions are convolved on the integers, without a normal approximation. An event that touches fewer cells loses
+    no more.
     """
-    inner = _sum_law(_square(row), rows)
-    outer = _sum_law(_square(level), levels)
-    a = 1.0 / _square(level)
-    b = 1.0 / _square(row)
-    k, j = (np.arange(law.size) - law.size // 2 for law in (inner, outer))
-    over = 0.5 * (levels * a + rows * b) - epsilon + a * j  # the loss less epsilon, but for the rows' part b·k
-    first = np.searchsorted(b * k, -over, side="right")  # the k from which it is positive
+    inner, k, b = _noise_sum(row, rows)
+    outer, j, a = _noise_sum(level, levels)
+    over = 0.5 * (levels * a + rows * b) - epsilon + a * j  # loss minus epsilon, without the rows' term b·k
+    first = np.searchsorted(b * k, -over, side="right")  # the first k for which the total is positive
     above = np.append(np.cumsum(inner[::-1])[::-1], 0.0)[first]
     scaled = np.append(np.cumsum((inner * np.exp(-b * (k - k[0])))[::-1])[::-1], 0.0)[first]
-    with np.errstate(divide="ignore"):  # exp(-over - b·k[0]) may be too large while what it multiplies is 0
+    with np.errstate(divide="ignore"):  # exp(-over - b·k[0]) may overflow where its factor is 0
         less = np.exp(np.minimum(np.log(scaled) - over - b * k[0], 0.0))
     return float(outer @ np.maximum(above - less, 0.0)) * _ROUNDING + _ABSOLUTE
 
@@ -99,14 +97,11 @@ def names_delta(epsilon: float, level: Law, row: Law, levels: int, rows: int) ->
 def names_tail(loss: float, level: Law, row: Law, levels: int, rows: int, contributions: int = 1) -> float:
     """Return the probability that the log-odds change by more than ``loss``, up or down, exactly, and rounded up.
 
-    That of K contributions all in the same cells, where the change is spread most. The same in both worlds, since the
-    noise is symmetric.
+    That of K contributions which all have the same cells, where the change varies most. The same for both neighbours,
+    since the noise is symmetric.
     """
-    inner = _sum_law(_square(row), rows)
-    outer = _sum_law(_square(level), levels)
-    a = contributions / _square(level)
-    b = contributions / _square(row)
-    k, j = (np.arange(law.size) - law.size // 2 for law in (inner, outer))
+    inner, k, b = _noise_sum(row, rows, contributions)
+    outer, j, a = _noise_sum(level, levels, contributions)
     mean = 0.5 * contributions * (levels * a + rows * b)
     upwards = np.append(np.cumsum(inner[::-1])[::-1], 0.0)
     downwards = np.insert(np.cumsum(inner), 0, 0.0)
@@ -115,16 +110,18 @@ def names_tail(loss: float, level: Law, row: Law, levels: int, rows: int, contri
     return min(float(outer @ (above + below)) * _ROUNDING + _ABSOLUTE, 1.0)
 
 
-def _square(law: Law) -> float:
+def _noise_sum(law: Law, count: int, contributions: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
+    """Return probabilities and values of a sum of ``count`` draws, and the loss per unit of it."""
     assert isinstance(law, DiscreteGaussian)
-    return law.sigma**2
+    probabilities = _sum_probabilities(law.sigma**2, count)
+    return probabilities, np.arange(probabilities.size) - probabilities.size // 2, contributions / law.sigma**2
 
 
 @lru_cache(maxsize=64)
-def _sum_law(square: float, count: int) -> NDArray[np.float64]:
-    """Return the law of a sum of discrete Gaussians, as an array around 0.
+def _sum_probabilities(square: float, count: int) -> NDArray[np.float64]:
+    """Return the distribution of a sum of discrete Gaussians, as an array around 0.
 
-    Two with variances A and B add up to the discrete Gaussian with A + B, but for a factor within
+    Two with variances A and B sum to the discrete Gaussian with A + B, up to a factor within
     1 ± 3·exp(-2π²·AB/(A+B)) (Poisson's summation): for sigma above 2.2 all factors together are within 1 ± 1e-17.
     Smaller ones are convolved.
     """

@@ -20,14 +20,14 @@ Number = TypeVar("Number", float, Fraction)
 
 
 def present_probability(epsilon_state: float) -> float:
-    """Return p1 = R/(1+R), R = e**epsilon_state: the chance that a present user's bit is 1."""
+    """Return p1 = R/(1+R), R = e**epsilon_state: the probability that a present user's bit is 1."""
     return 1.0 / (1.0 + math.exp(-epsilon_state))
 
 
 def symmetric_loss(epsilon_state: float, kappa: float, releases: int = 1) -> float:
     """Return the joint loss of bits with p0 = 1 - p1 under n releases of sum + DLap(kappa).
 
-    epsilon = epsilon_state + ln(1 - p1 + p1·e**(n·kappa))                                  [joint-loss.md, Theorem 1]
+    epsilon = epsilon_state + ln(1 - p1 + p1·e**(n·kappa)) (joint-loss.md, Theorem 1).
     """
     return epsilon_state + log_mixture(epsilon_state, releases * kappa)
 
@@ -41,7 +41,7 @@ def log_mixture(epsilon_state: float, exponent: float) -> float:
 
 
 def kappa_for_approx(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
-    """Return ``kappa_for`` to within rounding, either way: quick, for searches only.
+    """Return ``kappa_for`` up to rounding errors of either sign: fast, for searches only.
 
     kappa = ln(1 + (e**(epsilon - (k+1)·epsilon_state) - 1)/p1) / n
     """
@@ -56,10 +56,9 @@ def kappa_for_approx(epsilon: float, epsilon_state: float, releases: int = 1, an
 
 @lru_cache(maxsize=1024)
 def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
-    """Return the largest kappa with which all looks and releases lose at most ``epsilon``, rounded down.
+    """Return the largest kappa with which all intrusions and releases lose at most ``epsilon``, rounded down.
 
-    k announced looks lose epsilon_state each, and the last phase ``symmetric_loss``            [joint-loss.md, Theorem
-    3]
+    k announced intrusions lose epsilon_state each, and the last phase ``symmetric_loss`` (joint-loss.md, Theorem 3).
     """
     if math.isinf(epsilon):
         return math.inf
@@ -70,25 +69,23 @@ def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced
 
 
 def max_mixture_exponent(remaining: Fraction, epsilon_state: float) -> Fraction:
-    """Return the largest x with ln(1 - p1 + p1·e**x) at most ``remaining``, rounded down: the inverse of
-    ``log_mixture``.
-    """
+    """Return the largest x with ln(1 - p1 + p1·e**x) at most ``remaining``, rounded down: inverts ``log_mixture``."""
     if remaining > _LARGE:
         return remaining
     odds = exp_fraction(-Fraction(epsilon_state)) * (1 - HAIR)
     return log_down(1 + (exp_fraction(remaining) * (1 - HAIR) - 1) * (1 + odds))
 
 
-_LARGE = 100_000  # e**left would have too many digits; no kappa that large can be drawn
+_LARGE = 100_000  # e**remaining would have too many digits; no kappa that large can be drawn
 
 
 def pair_loss(p0: float, p1: float, kappa: float, releases: int = 1) -> float:
-    """Return the exact joint loss for any pair of coins, inserts and deletes, look before or after the outputs.
+    """Return the exact joint loss for any pair of coins, inserts and deletes, intrusion before or after the outputs.
 
-    One user's bit is followed through both worlds. Before the look it was last drawn from p0 or p1; between look
-    and outputs it stays or is re-drawn. Outputs far above (below) the possible sums weigh a world by the mean of
-    K**±bit, and every other output lies between (joint-loss.md, Lemma 2), so the maximum over these finitely many
-    cases is the loss. With the outputs first, the last output's bit and the bit that is seen change places.
+    One user's bit is followed in both neighbours. Before the intrusion it was last drawn from p0 or p1; between
+    intrusion and outputs it stays or is re-drawn. Outputs far above (below) the possible sums weigh a neighbour by the
+    mean of K**±bit, and every other output lies between (joint-loss.md, Lemma 2), so the maximum over these finitely
+    many cases is the loss. With the outputs first, the roles of the last output's bit and the copied bit are exchanged.
     """
     if math.isinf(kappa) or p0 in (0.0, 1.0) or p1 in (0.0, 1.0):
         return math.inf
@@ -101,14 +98,14 @@ def _pair_ratio(p0: Number, p1: Number, growth: Number, decay: Number) -> Number
         views: list[Number] = []
         for first in (p0, p1):
             state = first if seen else 1 - first
-            views.append(state * factor if seen else state)  # not touched after the look
+            views.append(state * factor if seen else state)  # not touched after the intrusion
             views += [state * (1 - later + later * factor) for later in (p0, p1)]
         ratios.append(max(views) / min(views))
     return max(ratios)
 
 
 def pair_state_loss(p0: float | Fraction, p1: float | Fraction) -> float:
-    """Return the loss of the state alone, rounded up: ln p1/p0 or ln (1-p0)/(1-p1), the larger, for p0 < p1."""
+    """Return the loss of the state without outputs, rounded up: max(ln p1/p0, ln (1-p0)/(1-p1)) for p0 < p1."""
     low = Fraction(p0)
     high = Fraction(p1)
     return log_up(max(high / low, (1 - low) / (1 - high))) if low > 0 and high < 1 else math.inf

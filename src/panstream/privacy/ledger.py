@@ -1,4 +1,4 @@
-"""What has been spent, in total for each unit: every claim counts as often as one unit can touch its own.
+"""A ledger of charges, with the total loss of each unit: a claim counts once per unit of its own that a change touches.
 
 A changed event is also a change of its user, of her window and of its slot, so what one event loses is the sum over all
 claims that read the stream. A changed user is a change of any number of events and windows, so no total for users is
@@ -19,11 +19,11 @@ from panstream.privacy.composition import group_delta
 from panstream.privacy.rounding import sum_rounded_up, times_rounded_up
 
 Kind = tuple[Unit, Adjacency]
-Charge = tuple[str, Claim]  # what was paid for, and how much
-_PAID = ("epsilon", "delta", "unit", "adjacency", "window", "event_epsilon")  # as stored
-_TOLERANCE = 1e-12  # three queries at .1 fit a limit of .3, whose binary sum is a little larger
+Charge = tuple[str, Claim]  # name and loss
+_STORED_FIELDS = ("epsilon", "delta", "unit", "adjacency", "window", "event_epsilon")
+_TOLERANCE = 1e-12  # relative: three queries at .1 fit a limit of .3, although their binary sum is larger
 
-# A change of one such unit is a change of one unit of each of these at most.
+# A change of one unit (key) changes at most one unit of each of these.
 _WITHIN: dict[Unit, frozenset[Unit]] = {
     "event": frozenset({"event", "slot", "edge", "user", "user-window"}),
     "slot": frozenset({"slot"}),
@@ -36,8 +36,9 @@ _WITHIN: dict[Unit, frozenset[Unit]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerTotal:
-    """What one unit can lose to all claims together. ``parts`` are the shares by name; ``reason`` says why there is
-    no bound.
+    """The largest loss of one unit by all claims together.
+
+    ``parts`` are the shares by name; ``reason`` explains why there is no bound, else it is empty.
     """
 
     unit: Unit
@@ -71,7 +72,7 @@ class LedgerTotal:
 
 
 class Ledger:
-    """A list of charges that only grows. ``limits`` caps the total per (unit, adjacency).
+    """An append-only list of charges. ``limits`` caps the total per (unit, adjacency).
 
     >>> from panstream.privacy import Claim
     >>> ledger = Ledger({("event", "add-remove"): 1.5})
@@ -99,9 +100,9 @@ class Ledger:
         self._entries.append((name, claim))
 
     def check(self, claim: Claim, name: str = "this claim") -> None:
-        """Raise `BudgetExhausted` if charging ``claim`` would exceed a limit of any unit it is about.
+        """Raise `BudgetExhausted` if charging ``claim`` would exceed a limit of any unit it touches.
 
-        `UnboundedLoss`, which is one, where the total would have no bound at all.
+        Raise its subclass `UnboundedLoss` if the total would have no bound.
         """
         entries = [*self._entries, (name, claim)]
         for kind in self._kinds(entries) if self._limits else ():
@@ -128,11 +129,11 @@ class Ledger:
         return spent.epsilon, spent.delta
 
     def totals(self) -> tuple[LedgerTotal, ...]:
-        """Return the total of every unit that a charge or a limit is about, windows of each length on their own."""
+        """Return the total of every unit that has a charge or a limit, separately for each length of windows."""
         return tuple(self._total(*kind, self._entries) for kind in self._kinds(self._entries))
 
     def limit(self, unit: Unit, adjacency: Adjacency = "add-remove") -> float | None:
-        """Return the declared limit, or ``None`` where there is none."""
+        """Return the declared limit, or ``None``."""
         return self._limits.get((unit, adjacency))
 
     def _kinds(self, entries: Sequence[Charge]) -> list[tuple[Unit, Adjacency, float | None]]:
@@ -179,7 +180,7 @@ class Ledger:
         return {
             "limits": [[unit, adjacency, limit] for (unit, adjacency), limit in self._limits.items()],
             "entries": [
-                [name, _plain(paid.epsilon), *(getattr(paid, field) for field in _PAID[1:])]
+                [name, _plain(paid.epsilon), *(getattr(paid, field) for field in _STORED_FIELDS[1:])]
                 for name, paid in self._entries
             ],
         }
@@ -196,7 +197,7 @@ class Ledger:
 
 
 def say_totals(totals: Iterable[LedgerTotal]) -> str:
-    """Return totals in words."""
+    """Format totals as one sentence for people."""
     return "; ".join(f"{_loss(total)} for one {total.protects}" for total in totals)
 
 
@@ -207,8 +208,7 @@ def _loss(spent: LedgerTotal) -> str:
 
 
 def _units_touched(unit: Unit, adjacency: Adjacency, window: float | None, claim: Claim) -> int | str:
-    """Return how many of a claim's units a change of one ``unit`` is a change of at most; in words why there is no
-    limit.
+    """Return how many of a claim's units a change of one ``unit`` touches at most, or text why there is no bound.
 
     >>> day = Claim(epsilon=1.0, unit="user-window", window=86_400.0)
     >>> _units_touched("event", "add-remove", None, day), _units_touched("user-window", "add-remove", 604_800.0, day)
@@ -219,19 +219,17 @@ def _units_touched(unit: Unit, adjacency: Adjacency, window: float | None, claim
     many = _windows(window, claim.window) if unit == claim.unit == "user-window" else 1
     if many is None or (unit != claim.unit and claim.unit not in _WITHIN[unit]):
         return f"protects one {claim.protects}, and nothing bounds how many of them one {unit} touches"
-    if (
-        claim.adjacency == "replace" and claim.unit != "slot"
-    ):  # a slot's content is exchanged, an event more or less included
+    # Replacing a slot's content includes adding or removing an event.
+    if claim.adjacency == "replace" and claim.unit != "slot":
         return f"protects one {claim.unit} that is replaced by another, not one that is added or removed"
     return many if adjacency == "add-remove" else 2 * many
 
 
 def _windows(length: float | None, other: float | None) -> int | None:
-    """Return how many windows of the ``other`` length one of ``length`` can meet, where k·length starts the k-th of
-    each.
+    """Return how many windows of the ``other`` length one of ``length`` can overlap; the k-th starts at k·length.
 
     With length : other = a : b in lowest terms, a window of a units starts at any multiple of a, so anywhere modulo b,
-    and meets at most (a + b - 2)//b + 1 windows of b units.
+    and overlaps at most (a + b - 2)//b + 1 windows of b units.
     """
     if length is None or other is None:
         return None
@@ -242,7 +240,7 @@ def _windows(length: float | None, other: float | None) -> int | None:
 
 
 def _charge(name: str, *paid: Any) -> Charge:
-    values = dict(zip(_PAID, paid, strict=True))
+    values = dict(zip(_STORED_FIELDS, paid, strict=True))
     numbers = {
         key: float(values[key]) for key in values if key not in ("unit", "adjacency") and values[key] is not None
     }

@@ -1,8 +1,9 @@
-"""Where a function is least, or turns: golden section, and bisection of numbers of every kind."""
+"""Minima by golden section, and thresholds by bisection, of floats and integers."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 
 
@@ -32,7 +33,7 @@ def minimise(function: Callable[[float], float], lower: float, upper: float, tol
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float, rounds: int = 200) -> tuple[float, float]:
-    """Return the ends between which ``holds``, which is true at ``low`` and not at ``high``, turns.
+    """Return the ends of the interval in which ``holds``, true at ``low`` and false at ``high``, changes.
 
     >>> bisect(lambda x: x * x < 2, 1.0, 2.0)[1]
     1.4142135623730951
@@ -40,7 +41,7 @@ def bisect(holds: Callable[[float], bool], low: float, high: float, rounds: int 
     for _ in range(rounds):
         middle = (low + high) / 2.0
         ends = (middle, high) if holds(middle) else (low, middle)
-        if ends == (low, high):  # no number lies between them: nothing would change any more
+        if ends == (low, high):  # no float lies between them
             break
         low, high = ends
     return low, high
@@ -48,10 +49,7 @@ def bisect(holds: Callable[[float], bool], low: float, high: float, rounds: int 
 
 def smallest_integer(suffices: Callable[[int], bool], low: int, high: int) -> int:
     """Return the smallest integer above ``low`` that suffices, where all from it up to ``high`` do."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
+    return low + 1 + bisect_left(range(low + 1, high), True, key=suffices)
 
 
 def smallest_positive(suffices: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:

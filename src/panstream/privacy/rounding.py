@@ -1,8 +1,8 @@
-"""Losses rounded to the safe side: what is claimed is never below what is drawn, and a share never above its part.
+"""Rounding of losses in the direction that never understates them.
 
-A float stands for the number it is, exactly. Sums and multiples are formed as fractions and rounded once, upwards where
-they are claimed and downwards where noise is drawn from them. Exponentials and logarithms have 70 correct digits, and a
-margin of ``HAIR`` covers the rest.
+A float is taken as the exact number it represents. Sums and multiples are formed as fractions and rounded once: up
+where they are claimed, down where noise is drawn from them. Exponentials and logarithms have 70 correct digits, and a
+margin of ``HAIR`` covers their error.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def sum_rounded_up(losses: Iterable[float | Fraction]) -> float:
 
 
 def times_rounded_up(loss: float, times: int | Fraction) -> float:
-    """Return a loss so many times, rounded up."""
+    """Return a multiple of a loss, rounded up."""
     return math.inf if math.isinf(loss) else round_up(Fraction(loss) * times)
 
 
 def remainder(epsilon: float, *spent: float) -> Fraction | float:
-    """Return exactly what is left of ``epsilon``: a fraction, or inf."""
+    """Return exactly what remains of ``epsilon``: a fraction, or inf."""
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) - sum(map(Fraction, spent), Fraction(0))
 
 
 def state_and_output(epsilon: float, *states: float) -> dict[str, float]:
-    """Return what a claim is made of: the losses of the states seen, and what is left for the outputs."""
+    """Return the parts of a claim: the losses of the copied states, and what remains for the outputs."""
     remaining = remainder(epsilon, *states) if math.isfinite(epsilon) else math.inf
     return {
         "state": sum_rounded_up(states),
@@ -58,7 +58,7 @@ def state_and_output(epsilon: float, *states: float) -> dict[str, float]:
 
 
 def equal_share(epsilon: float, parts: int) -> Fraction | float:
-    """Return exactly one of so many equal parts of ``epsilon``."""
+    """Return exactly one of ``parts`` equal parts of ``epsilon``."""
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) / parts
 
 
@@ -78,7 +78,7 @@ def log_up(ratio: Fraction) -> float:
 
 
 def log_down(ratio: Fraction) -> Fraction:
-    """Return a little less than ln(ratio), by less than ``2·HAIR`` of it or of 1, for a ratio of at least 1."""
+    """Return a lower bound of ln(ratio), too small by at most ``2·HAIR``·max(it, 1), for a ratio of at least 1."""
     logarithm = _log(ratio)
     return max(logarithm - (1 + logarithm) * HAIR, Fraction(0))
 

@@ -1,7 +1,7 @@
-"""What shares on two machines cost: the answers, and nothing besides.
+"""Loss of secret shares on two machines: that of the answers only.
 
-A look at one machine shows uniform numbers (docs/proofs/two-machines.md). Each answer holds a full draw of each
-machine, and whoever watched one of them draw knows that draw; so the loss is that of one draw each.
+A copy of one machine shows uniform numbers (docs/proofs/two-machines.md). Each answer contains a full draw of each
+machine, and an attacker at one machine knows its draw; so the loss is that of the other machine's draw.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _STEPS = "when steps are, and how large their messages"
 
 @lru_cache(maxsize=256)
 def shared_law(epsilon: float, moved: int) -> DiscreteLaplace:
-    """Return the law of each machine's draws, where one unit moves all opened numbers together by ``moved``.
+    """Return the distribution of each machine's draws; one unit changes the reconstructed numbers by ``moved`` in all.
 
-    epsilon = moved·kappa                                                                  [two-machines.md, Theorem]
+    epsilon = moved·kappa (two-machines.md, Theorem).
     """
     return DiscreteLaplace.at_most(equal_share(epsilon, moved))
 
 
 def shared_claim(epsilon: float, unit: Unit, releases: int, public: str) -> Claim:
-    """Return the loss of any number of looks at one machine at a time, and of all releases."""
+    """Return the claim for any number of copies, of one machine at a time, and all releases."""
     return Claim(
         epsilon=epsilon,
         unit=unit,
@@ -44,10 +44,10 @@ def shared_claim(epsilon: float, unit: Unit, releases: int, public: str) -> Clai
 
 
 def noisy_claim(one: Claim) -> Claim:
-    """Return the claim of cells that are drawn as on one machine, whose claim is ``one``: both machines in one epoch,
-    once, show what its one copy shows.
+    """Return the claim for shares of noisy cells that on one machine have the claim ``one``.
 
-    epsilon = epsilon_s + ln(1 - p1 + p1·e**(n·kappa))                          [two-machines.md, Noisy cells]
+    Copies of both machines in one epoch, once, reveal as much as its one copy does:
+    epsilon = epsilon_s + ln(1 - p1 + p1·e**(n·kappa)) (two-machines.md, Noisy cells).
     """
     return replace(
         one,

@@ -1,4 +1,4 @@
-"""What tables and choices cost when one record is replaced by another: sensitivities and noise, in one place.
+"""Losses of tables and choices when one record is replaced by another: sensitivities and noise.
 
 Neighbouring data sets have the same public number of records n and differ in one record. A table of counts then loses
 one from a cell and gains one in another: 2 in L1, sqrt(2) in L2. Proofs: docs/proofs/networks.md. Every sensitivity is
@@ -54,9 +54,9 @@ def choice_epsilon(rho: float) -> float:
 
 
 def mutual_information_sensitivity(records: int, *, binary: bool) -> float:
-    """Return how far one record moves the empirical mutual information, in bits.
+    """Return the sensitivity of the empirical mutual information to one record, in bits.
 
-    ``binary`` says that one of the two sides has two values only: then log(n)/n + (n-1)/n·log(n/(n-1)), which is
+    ``binary`` means that one of the two sides has two values only: then log(n)/n + (n-1)/n·log(n/(n-1)), which is
     attained; else 2/n·log((n+1)/2) + (n-1)/n·log((n+1)/(n-1)), attained at odd n.      [Zhang et al. 2017, Lemma 4.1]
 
     >>> mutual_information_sensitivity(2, binary=True)
@@ -71,8 +71,7 @@ def mutual_information_sensitivity(records: int, *, binary: bool) -> float:
 
 
 def r_sensitivity(records: int) -> Fraction:
-    """Return the bound for R = ½·‖P(X, Π) - P(X)·P(Π)‖₁: 3/n - 2/n².                                [networks.md, Lemma
-    2]
+    """Return the bound for R = ½·‖P(X, Π) - P(X)·P(Π)‖₁: 3/n - 2/n² (networks.md, Lemma 2).
 
     Published with 3/n + 2/n² (Zhang et al. 2017, Theorem 5.3). 3/n is approached as n grows: 99.3% of it at 10,000
     records.
@@ -82,8 +81,7 @@ def r_sensitivity(records: int) -> Fraction:
 
 
 def f_sensitivity(records: int) -> Fraction:
-    """Return the sensitivity of F, for a child with two values: 1/n.                   [Zhang et al. 2017, Theorem
-    4.5]
+    """Return the sensitivity of F, for a child with two values: 1/n (Zhang et al. 2017, Theorem 4.5).
 
     Also that of a residual ½·‖P(X, Y) - Q‖₁ for a fixed or already released Q.
     """

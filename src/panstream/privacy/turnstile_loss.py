@@ -1,7 +1,8 @@
-"""Modular counters: what they lose, how well they can be read, and the best split of the budget.
+"""Modular counters: their loss, the variance of their readings, and the best split of the budget.
 
 A counter in Z_p starts in the *plus* class (the (p-1)/2 non-zero squares) with weight R = e**epsilon_state per element
-and elsewhere with weight 1, and is then moved by the user's updates, never re-drawn. Proofs: docs/proofs/turnstile.md.
+and otherwise with weight 1, and is then changed by the user's updates, never re-drawn. Proofs:
+docs/proofs/turnstile.md.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from panstream.privacy.rounding import remainder, round_down
 
 
 def _class_probabilities(epsilon_state: float, prime: int) -> tuple[float, float]:
-    """Return (P, w): the chance of the plus class for a user whose net weight is 0, and for everyone else.
+    """Return (P, w): the probability of the plus class for a user whose net weight is 0, and for all others.
 
     P = nR/(nR + n + 1) with n = (p-1)/2, and w = 1/2 - P/(p-1): the squares are a difference set, so a shift by
-    any a ≠ 0 takes exactly (p-3)/4 of them to squares.                                        [turnstile.md, Lemma 1]
+    any a ≠ 0 maps exactly (p-3)/4 of them to squares (turnstile.md, Lemma 1).
     """
     if math.isinf(epsilon_state):
         return 1.0, 0.0
@@ -56,10 +57,10 @@ def counter_split(
 
 
 def refresh_factor(epsilon_state: float, prime: int) -> float:
-    """Return 1/|N̂(k)|², the same at every frequency k ≠ 0, of the start law N on the field: what decoding it costs,
-    and so the factor by which another start value multiplies the variance.
+    """Return 1/|N̂(k)|² of the start distribution N on the field, the same at every frequency k ≠ 0.
 
-    |N̂(k)| = B·sqrt(p+1)/2, B the difference of a plus and a minus element's chance           [turnstile.md, Lemma 5]
+    Decoding multiplies the variance by this factor for every start value. |N̂(k)| = B·sqrt(p+1)/2, B the difference of
+    the probabilities of a plus and a minus element (turnstile.md, Lemma 5).
     """
     at_zero, _ = _class_probabilities(epsilon_state, prime)
     difference = 2 * at_zero / (prime - 1) - 2 * (1 - at_zero) / (prime + 1)
@@ -72,26 +73,26 @@ def profile_split(
 ) -> tuple[float, float]:
     """Return (epsilon_state, kappa) that minimise (m/p + Var DLap(kappa))/|N̂|^2(k+1), the variance of any decoded sum.
 
-    The histogram's L1 sensitivity is 2: epsilon = (k+1)·epsilon_state + 2·n·kappa         [turnstile.md, Theorems 3, 5]
+    The histogram's L1 sensitivity is 2: epsilon = (k+1)·epsilon_state + 2·n·kappa (turnstile.md, Theorems 3, 5).
     """
-    looks = announced + 1
+    copies = announced + 1
     return _split(
         epsilon,
         2 * releases,
-        lambda state, kappa: (cells / prime + laplace_variance(kappa)) * refresh_factor(state, prime) ** looks,
-        looks,
+        lambda state, kappa: (cells / prime + laplace_variance(kappa)) * refresh_factor(state, prime) ** copies,
+        copies,
     )
 
 
 def _split(
-    epsilon: float, shares: int, variance: Callable[[float, float], float], looks: int = 1
+    epsilon: float, shares: int, variance: Callable[[float, float], float], copies: int = 1
 ) -> tuple[float, float]:
     checks.require_positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf, math.inf
 
     def objective(state: float) -> float:
-        return variance(state, min((epsilon - looks * state) / shares, 500.0))
+        return variance(state, min((epsilon - copies * state) / shares, 500.0))
 
-    state = minimise(objective, 1e-6 * epsilon, epsilon * (1.0 - 1e-9) / looks)
-    return state, round_down(remainder(epsilon, *[state] * looks) / shares)
+    state = minimise(objective, 1e-6 * epsilon, epsilon * (1.0 - 1e-9) / copies)
+    return state, round_down(remainder(epsilon, *[state] * copies) / shares)

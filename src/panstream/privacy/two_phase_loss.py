@@ -1,4 +1,4 @@
-"""Cropped means over two phases: what a look in each, and the releases, lose; what they are off by; and the best split.
+"""Cropped means over two phases: loss of a copy in each and of the releases, variance, and the best split.
 
 Proof: docs/proofs/joint-loss.md, Theorem 4.
 """
@@ -19,7 +19,7 @@ _POINTS = 8
 
 
 def decode_reading(p1: float, crop: int, seen: int, bit: int, fits: int) -> float:
-    """Return what one user counts as after the look; its mean is min(arrivals, crop)."""
+    """Return the decoded value of one user after the announced copy; its mean is min(arrivals, crop)."""
     gap = 2 * p1 - 1
     before = (seen - 1 + p1) / gap
     after = (bit - 1 + p1) / gap
@@ -27,7 +27,7 @@ def decode_reading(p1: float, crop: int, seen: int, bit: int, fits: int) -> floa
 
 
 def _reading_variance(p1: float, crop: int, before: int, after: int) -> float:
-    """Return the variance of a user's reading who came ``before`` times until the look and ``after`` times since."""
+    """Return the variance of the reading of a user with ``before`` arrivals up to the copy and ``after`` since."""
     p0 = 1 - p1
     gap = 2 * p1 - 1
     before = min(before, crop)
@@ -43,23 +43,23 @@ def _reading_variance(p1: float, crop: int, before: int, after: int) -> float:
 
 
 def worst_variance(p1: float, crop: int) -> float:
-    """Return the largest variance of a reading, over users who came any number of times in either phase."""
+    """Return the largest variance of a reading, over any numbers of arrivals in both phases."""
     points = {round(step * crop / _POINTS) for step in range(_POINTS + 1)}
     return max(_reading_variance(p1, crop, before, after) for before in points for after in points)
 
 
 def noise_weights(p1: float, crop: int) -> tuple[float, float]:
-    """Return by how much the variances of the noise of ones and of pairs are multiplied, for the sum over users."""
+    """Return the factors of the variances of the noise of ones and of pairs, for the sum over users."""
     gap = 2 * p1 - 1
     return 2 * (crop / gap) ** 2, (crop / gap) ** 4 * (p1**2 + (1 - p1) ** 2)
 
 
 @lru_cache(maxsize=256)
 def paired_split(epsilon: float, cells: int, crop: int, releases: int = 1) -> tuple[float, float, float]:
-    """Return (epsilon_state, kappa, kappa_pairs) with the smallest error after the look; the kappas are rounded down.
+    """Return (epsilon_state, kappa, kappa_pairs) with the smallest error after the copy; the kappas are rounded down.
 
-    The joint loss of one announced look, one unannounced look after it, and n releases stays at most epsilon:
-    2·epsilon_state + n·kappa_pairs + ln(1 - p1 + p1·e**(n·kappa)).                        [joint-loss.md, Theorem 4]
+    The joint loss of one announced copy, one unannounced copy after it, and n releases stays at most epsilon:
+    2·epsilon_state + n·kappa_pairs + ln(1 - p1 + p1·e**(n·kappa)) (joint-loss.md, Theorem 4).
 
     >>> round(paired_split(2.0, 10_000, 3)[0], 2)
     0.91

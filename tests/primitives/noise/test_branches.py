@@ -32,7 +32,7 @@ WORDS = np.zeros(400, np.uint64)
 
 def of_candidates() -> tuple[Any, ...]:
     drawn = candidates_of(LAW)
-    shape = (np.uint64(LAW.numerator or 0), np.uint64(drawn.places), drawn.number)
+    shape = (np.uint64(LAW.numerator or 0), np.uint64(drawn.block_bits), drawn.number)
     return VALUES, WORDS, drawn.starts, drawn.high, drawn.low, *shape, PLACES
 
 

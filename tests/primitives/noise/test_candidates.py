@@ -17,7 +17,7 @@ from panstream.primitives.noise._gaussian_rejection import (
     TAIL_BITS,
     TAIL_SHIFT,
     WORDS,
-    _chance,
+    _acceptance,
     candidates_of,
     resolve_draw,
 )
@@ -42,7 +42,7 @@ def weight(law: DiscreteGaussian, size: int) -> Fraction:
 def exact(law: DiscreteGaussian, size: int) -> Fraction:
     """Return the chance that a candidate of this size is accepted, by the definition."""
     drawn = candidates_of(law)
-    return weight(law, size) * drawn.scale / drawn.counts[size >> drawn.places]
+    return weight(law, size) * drawn.scale / drawn.counts[size >> drawn.block_bits]
 
 
 def of_words(law: DiscreteGaussian, words: list[int]) -> tuple[int, bool]:
@@ -57,7 +57,7 @@ def of_words(law: DiscreteGaussian, words: list[int]) -> tuple[int, bool]:
         drawn.high,
         drawn.low,
         np.uint64(law.numerator or 0),
-        np.uint64(drawn.places),
+        np.uint64(drawn.block_bits),
         len(words) // WORDS,
         places,
     )
@@ -69,7 +69,7 @@ def candidate(
 ) -> list[int]:
     """Return words of a candidate: the first or last word of its block, and 128 bits to accept it."""
     drawn = candidates_of(law)
-    block, step = divmod(size, 1 << drawn.places)
+    block, step = divmod(size, 1 << drawn.block_bits)
     word = int(drawn.starts[block + 1]) - 1 if last else int(drawn.starts[block])
     return [word << 1 | negative, step, accept >> 64, accept & TOP]
 
@@ -77,7 +77,7 @@ def candidate(
 def sizes(law: DiscreteGaussian) -> list[int]:
     """Return sizes at the ends and in the middle of blocks throughout."""
     drawn = candidates_of(law)
-    width = 1 << drawn.places
+    width = 1 << drawn.block_bits
     blocks = range(0, len(drawn.counts), 1 + len(drawn.counts) // 40)
     places = sorted({0, 1 % width, width // 3, width - 1})
     return [block * width + place for block in blocks for place in places]
@@ -90,19 +90,19 @@ def test_no_chance_is_above_one_and_every_word_has_one_meaning(law: DiscreteGaus
     assert sum(drawn.counts) < 1 << 63
     assert min(drawn.counts) > 0
     assert all(exact(law, size) <= 1 for size in sizes(law))
-    first = 1 if drawn.places else 0  # 0 has half the weight of a size that is so near to it
-    assert all(exact(law, block << drawn.places or first) <= 1 for block in range(len(drawn.counts)))
-    assert drawn.tail_places <= TAIL_SHIFT and TAIL_SHIFT + TAIL_BITS < 64  # no bit is used twice
+    first = 1 if drawn.block_bits else 0  # 0 has half the weight of a size that is so near to it
+    assert all(exact(law, block << drawn.block_bits or first) <= 1 for block in range(len(drawn.counts)))
+    assert drawn.tail_bits <= TAIL_SHIFT and TAIL_SHIFT + TAIL_BITS < 64  # no bit is used twice
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_the_tail_begins_where_its_chances_are_below_one_and_stay_there(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
-    first = len(drawn.counts) << drawn.places
-    width = 1 << drawn.tail_places
+    first = len(drawn.counts) << drawn.block_bits
+    width = 1 << drawn.tail_bits
     for block in range(12):
         most = weight(law, first + block * width) * drawn.scale * 2 ** (33 + block)
-        assert most * Fraction(width, 1 << drawn.places) < 1
+        assert most * Fraction(width, 1 << drawn.block_bits) < 1
     a = Fraction(law.numerator or 0, 1 << RATE_BITS)
     assert a * (2 * first * width + width**2) > Fraction(7, 10)  # exp(-.7) < 1/2, and farther out even less
 
@@ -114,8 +114,8 @@ def test_the_kernels_chances_are_those_of_the_law(law: DiscreteGaussian) -> None
     )
     drawn = candidates_of(law)
     for block in range(len(drawn.counts)):
-        size = block << drawn.places
-        chance = exact(law, size) * (1 if size or not drawn.places else 2)
+        size = block << drawn.block_bits
+        chance = exact(law, size) * (1 if size or not drawn.block_bits else 2)
         assert 0 <= chance * (1 << 128) - (high[block] << 64 | low[block]) < 2
     assert high[-1] == low[-1] == 0  # words without a block are refused
 
@@ -131,7 +131,7 @@ def test_exponentials_are_as_precise_as_stated() -> None:
 @pytest.mark.parametrize("law", BLOCKS, ids=str)
 def test_no_exponent_is_too_large_for_the_kernel(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
-    width = 1 << drawn.places
+    width = 1 << drawn.block_bits
     blocks = len(drawn.counts)
     assert (law.numerator or 0) * (width - 1) * (2 * blocks * width + width - 1) < 1 << 53
 
@@ -177,8 +177,8 @@ def test_chances_near_a_tie_are_exact(law: DiscreteGaussian) -> None:
         words = candidate(law, size, bound)
         then = candidate(law, 0, 0, negative=True)
         more = partial(next, itertools.chain([further, TOP], itertools.repeat(0)))
-        scale = Fraction(candidates_of(law).scale, candidates_of(law).counts[size >> candidates_of(law).places])
-        assert _chance(law, size, scale, 192) == edge
+        scale = Fraction(candidates_of(law).scale, candidates_of(law).counts[size >> candidates_of(law).block_bits])
+        assert _acceptance(law, size, scale, 192) == edge
         if further:
             assert resolve_draw(law, words, iter([further - 1]).__next__) == size
         if further < TOP:
@@ -189,8 +189,8 @@ def test_chances_near_a_tie_are_exact(law: DiscreteGaussian) -> None:
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_the_tail_goes_on_beyond_the_blocks(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
-    first = len(drawn.counts) << drawn.places
-    width = 1 << drawn.tail_places
+    first = len(drawn.counts) << drawn.block_bits
+    width = 1 << drawn.tail_bits
     words = [TOP - 1, IN_TAIL | (width - 1), 0, 0]
     assert of_words(law, words + candidate(law, 0, 1 << 40)) == (0, True)
     for block in (0, 1, 5) if law.sigma > 1 else (0, 1):
@@ -206,11 +206,11 @@ def test_the_tail_goes_on_beyond_the_blocks(law: DiscreteGaussian) -> None:
 def test_chances_in_the_tail_are_those_of_the_law(law: DiscreteGaussian) -> None:
     """A word of 63 ones and TAIL_BITS more ends in one of the 2^-(1 + block) of the tail's blocks."""
     drawn = candidates_of(law)
-    first = len(drawn.counts) << drawn.places
-    width = 1 << drawn.tail_places
+    first = len(drawn.counts) << drawn.block_bits
+    width = 1 << drawn.tail_bits
     for block, step in itertools.product((0, 1, 2, 5), {0, width - 1}):
         size = first + block * width + step
-        chance = weight(law, size) * drawn.scale * 2 ** (TAIL_BITS + 1 + block) * Fraction(width, 1 << drawn.places)
+        chance = weight(law, size) * drawn.scale * 2 ** (TAIL_BITS + 1 + block) * Fraction(width, 1 << drawn.block_bits)
         bound = math.floor(chance * (1 << 192))
         further = bound & TOP
         words = [TOP - 1, IN_TAIL | step, bound >> 128, bound >> 64 & TOP, *candidate(law, 0, 0)]
@@ -232,7 +232,7 @@ def test_words_of_no_block_are_refused_unless_all_bits_send_them_to_the_tail(law
     for word, rest in ((TOP - 2, 0), (TOP - 2, IN_TAIL), (TOP, 0), (TOP, IN_TAIL ^ (1 << TAIL_SHIFT))):
         assert resolve_draw(law, [word, rest, 0, 0, *then], iter(()).__next__) == 0
     inside = candidate(law, 1, 0) if law.sigma > 1 else then
-    inside[1] |= IN_TAIL | 1 << candidates_of(law).places  # these bits say nothing of a word of a block
+    inside[1] |= IN_TAIL | 1 << candidates_of(law).block_bits  # these bits say nothing of a word of a block
     assert of_words(law, inside)[0] == (1 if law.sigma > 1 else 0)
     assert resolve_draw(law, inside, iter(()).__next__) == (1 if law.sigma > 1 else 0)
 
@@ -240,9 +240,9 @@ def test_words_of_no_block_are_refused_unless_all_bits_send_them_to_the_tail(law
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_sizes_in_the_tail_take_no_more_bits_than_they_have(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
-    first = len(drawn.counts) << drawn.places
-    width = 1 << drawn.tail_places
-    assert drawn.tail_places < TAIL_SHIFT
+    first = len(drawn.counts) << drawn.block_bits
+    width = 1 << drawn.tail_bits
+    assert drawn.tail_bits < TAIL_SHIFT
     assert resolve_draw(law, [TOP - 1, IN_TAIL | width, 0, 0], itertools.repeat(0).__next__) == first
 
 
@@ -254,12 +254,12 @@ def test_draws_are_open_less_than_once_in_2_to_the_64(law: DiscreteGaussian) -> 
         mass = sum((weight(law, size) for size in range(reach)), Fraction(0))
     else:  # Poisson's formula: the sum is above the integral
         mass = Fraction(law.sigma) * Fraction(math.sqrt(math.pi / 2)) * Fraction((1 << 30) - 1, 1 << 30)
-    accepted = mass * drawn.scale / (1 << 63 + drawn.places)
+    accepted = mass * drawn.scale / (1 << 63 + drawn.block_bits)
     none = (1 - accepted) ** drawn.number
     near = drawn.number * (Fraction(2 * int(candidate_draws._NEAR), 1 << 128) + Fraction(1, 1 << 63 + TAIL_BITS))
     assert 0 < accepted < 1
     assert none + near < Fraction(1, 1 << 64)
-    if drawn.places:  # and one candidate less would not do
+    if drawn.block_bits:  # and one candidate less would not do
         assert (1 - accepted) ** (drawn.number - 1) > Fraction(1, 1 << 65)
 
 

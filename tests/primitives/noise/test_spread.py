@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from panstream.primitives.kernels.bit_deposit import deposit_bits_bytewise, spread
+from panstream.primitives.kernels.bit_deposit import deposit_bits, deposit_bits_bytewise
 
 FULL = (1 << 64) - 1
 
@@ -30,7 +30,7 @@ def cases() -> list[tuple[int, int]]:
 
 @njit
 def _compiled(word: np.uint64, mask: np.uint64) -> np.uint64:
-    return spread(word, mask)
+    return deposit_bits(word, mask)
 
 
 @pytest.mark.parametrize("way", [_compiled, njit(deposit_bits_bytewise)], ids=["processor", "bytes"])

@@ -240,7 +240,7 @@ def test_tables_are_built_up_to_the_length_that_they_may_have(law: Law, monkeypa
     table = draw_table(law)
     assert table is not None
     for share, built in ((0.99, False), (1.06, True)):
-        monkeypatch.setattr(_tables, "_MOST", int(share * len(table.bounds)))
+        monkeypatch.setattr(_tables, "_MAX_MAGNITUDES", int(share * len(table.bounds)))
         assert (draw_table.__wrapped__(law) is not None) == built
 
 

@@ -5,18 +5,18 @@
     keys.py         key: int (public)  -- derive, expand -->  one subkey for every use
                           |
         +-----------------+-----------------+--------------------+
-    _strings.py       _integers.py      _permutation.py      _polynomial.py
+    _strings.py       _integers.py      _permutation.py      _kwise.py
     multiply-fold,    64-bit mixer      of [0, U)            k-wise independent
     SipHash-1-3
     hash_strings      hash_integers     permute              KWise
         |                 |
-        +--- _cells.py ---+     hash -> (level, bucket) -> cell of a bitmap
+        +- _bitmap_cells.py     hash -> (level, bucket) -> cell of a bitmap
              cells_of, cells_of_integers, cells_of_strings, mark_strings,
              mark_integers_packed, mark_strings_packed
 
-Every function takes the user's key, derives its own subkey from it and writes to an array ``out`` of the caller's,
-which `Scratch` can wipe; no hash stays anywhere else. Importing this
-package compiles nothing: the loops in ``panstream.primitives.kernels`` are loaded at the first call.
+Every function takes the user's key, derives a subkey from it and writes to the caller's array ``out``, which `Scratch`
+can wipe; no other copy of a hash is left. Importing this package compiles nothing: the loops in
+``panstream.primitives.kernels`` are loaded at the first call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the hash functions ask of the arrays they are given."""
+"""Checks of the arrays that hash functions read and write: kernels trust what passed here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
 
 
 def check_out(out: Any, size: int, *dtypes: type[np.generic]) -> None:
-    """Raise InvalidParameter unless ``out`` can take ``size`` results."""
+    """Raise InvalidParameter unless ``out`` is writeable and has exactly ``size`` elements."""
     check_array(out, "out", *dtypes)
     if out.size != size or not out.flags.writeable:
         raise InvalidParameter(f"out must be a writeable array of {size} elements, got {out.size}")
@@ -58,7 +58,7 @@ def checked_strings(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.u
 
 
 def unchecked_strings(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Return both as read-only views, whatever the offsets are."""
+    """Return both as read-only views; the caller must check the offsets."""
     check_array(offsets, "offsets", np.int32, np.int64)
     check_array(data, "data", np.uint8)
     if offsets.size == 0:

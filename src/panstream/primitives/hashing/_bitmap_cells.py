@@ -30,7 +30,7 @@ from panstream.primitives.inputs.argument import read_only
 from panstream.primitives.memory.scratch import Scratch
 
 MAX_LEVELS = 33
-"""32 bits tell 33 levels apart."""
+"""The trailing zeros of 32 bits take 33 values."""
 
 
 def cells_of(hashes: NDArray[np.uint64], buckets: int, levels: int, out: NDArray[Any]) -> None:

@@ -1,12 +1,12 @@
 """A keyed permutation of [0, U), for any U up to 2**62.
 
-*Up to 2**16* the permutation is a table, shuffled by Fisher and Yates; the word for position i is ``hash_integers`` of
+*Up to 2**16* the permutation is a table, shuffled by Fisher-Yates; the word for position i is ``hash_integers`` of
 i with the key ``derive(key, "shuffle")``'s halves in place of the integers' key.
 
 *Above*, an id is a pair (left, right) in [0, A) x [0, 2**k), with 2**k about the square root of U and
 A = ceil(U / 2**k). Eight Feistel rounds add a function of one half to the other, alternately modulo A and by xor. An
-image outside [0, U) is permuted again until it falls inside; since A * 2**k - U < 2**k, that happens to less than one
-id in A.
+image not in [0, U) is permuted again until it is (cycle walking); since A * 2**k - U < 2**k, that happens to less than
+one id in A.
 
 The function of a round maps the half h through a fixed bijection g of the 32-bit words and takes the upper bits of ``a
 * g(h) + b`` modulo 2**64, with fresh a and b from ``expand(key, "permutation", 16)`` for every round. Over a and b that

@@ -1,7 +1,7 @@
-"""Two hash functions of strings and bytes as Arrow lays them out. A state names the one that it was filled by.
+"""Two hash functions of strings and bytes in Arrow's layout. A state stores the name of the one it uses.
 
 ``"fold"``, the default of new states, multiplies and folds. Let k be ``expand(key, "fold", 66)``, a string's length n,
-and m its bytes as little-endian words, filled up with zeros to a multiple of 16 bytes, at least 16. Then
+and m its bytes as little-endian words, padded with zeros to a multiple of 16 bytes, at least 16. Then
 
     s = n + (m[0] + k[0])·(m[1] + k[1]) + (m[2] + k[2])·(m[3] + k[3]) + ...   modulo 2**128
 
@@ -13,8 +13,8 @@ upper half of the next sum, and the number of bytes that are left its lower half
 The sum is NH (Black, Halevi, Krawczyk, Krovetz, Rogaway 1999). Two different strings of up to 512 bytes have the same s
 for at most a fraction 2**-63 of all k, whatever the strings: there is no pair that collides under every key, which
 hashes of this family with fixed constants have, where a word that equals a constant makes a product 0. That s does not
-collide in the fold is tested, not proved. The function is fast and mixes well, but it is no cipher: a key that must
-stay unknown to somebody who sees which ids collide needs the other one.
+collide in the fold is tested, not proved. The function is fast and mixes well, but it is no cipher: if the key must
+stay unknown to an observer of which ids collide, use the other one.
 
 ``"siphash"`` is SipHash-1-3 (Aumasson and Bernstein 2012), one round per word and three at the end, the variant of
 Python's and Rust's own hash tables. Its 128-bit key is ``derive(key, "strings")`` as 16 little-endian bytes.
@@ -34,7 +34,7 @@ from panstream.primitives.hashing.keys import HashKey, expand, key_words
 from panstream.primitives.memory.scratch import Scratch
 
 StringHash = Literal["fold", "siphash"]
-"""The hash function of strings; integers have one only."""
+"""The hash function of strings; there is only one for integers."""
 
 _FOLD_WORDS = 66
 
@@ -70,7 +70,7 @@ def hash_strings(
     check_hash(hash)
     offsets, data = checked_strings(offsets, data)
     check_out(out, offsets.size - 1, np.uint64)
-    with Scratch() as scratch:  # which clears registers and the stack, too
+    with Scratch() as scratch:  # also clears registers and the stack
         if hash == "fold":
             from panstream.primitives.kernels.hashing.multiply_fold import fold_all
 

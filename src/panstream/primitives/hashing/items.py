@@ -1,4 +1,4 @@
-"""One 64-bit hash for every row of a batch, whatever the ids are."""
+"""One 64-bit hash for every row of a batch, for ids of any type."""
 
 from __future__ import annotations
 

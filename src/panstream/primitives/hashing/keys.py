@@ -1,7 +1,7 @@
 """Public hash keys, and independent subkeys for every use of one.
 
 A key is a plain integer in 0..2**128 - 1. It is a public parameter: it chooses the hash function, hides nothing,
-and is 0 unless the user says otherwise, so that two sketches built with the same parameters can be merged.
+and is 0 by default, so that two sketches built with the same parameters can be merged.
 
 >>> derive(0, "strings") == derive(0, "strings")
 True

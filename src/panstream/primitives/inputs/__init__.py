@@ -2,14 +2,13 @@
 
 ::
 
-    items(data)                             ids: integers, strings or bytes -> Items of parts
-    integers(data, name=, lower=, upper=)   weights, ids of a universe      -> int64 array, whether ours
-    numbers(data, name=)                    finite values                   -> float64 array, whether ours
+    items(data)                             ids: integers, strings or bytes -> ItemBatch of parts
+    integers(data, name=, lower=, upper=)   weights, ids of a universe      -> int64 array, whether a copy
+    numbers(data, name=)                    finite values                   -> float64 array, whether a copy
 
-A batch is taken or refused as a whole: ``InvalidBatch`` carries the first offending row, never its content.
-What need not be copied is looked at in place, through read-only arrays; what is copied is wiped if the batch
-is refused, and by ``ItemBatch.wipe()`` otherwise. What pandas and polars themselves copy while exporting stays
-theirs.
+A batch is accepted or rejected as a whole: ``InvalidBatch`` carries the first invalid row number, never its content.
+Where possible the caller's memory is read in place, through read-only arrays; copies are wiped if the batch is
+rejected, and by ``ItemBatch.wipe()`` otherwise. Copies that pandas and polars make while exporting are not wiped.
 
 Python and NumPy input, and pandas columns that NumPy backs, need no further package. Arrow, polars and
 Arrow-backed pandas columns need ``panstream[arrow]``.

@@ -71,8 +71,8 @@ Part: TypeAlias = Integers | Strings | Dictionary
 class ItemBatch:
     """A batch of ids in one or more parts of the same kind; an empty batch has none.
 
-    All arrays in ``parts`` are read-only. ``owned`` are the arrays that were made for this batch, as opposed
-    to memory of the caller that is only looked at.
+    All arrays in ``parts`` are read-only. ``owned`` are the arrays that were allocated for this batch, as opposed to
+    the caller's memory.
     """
 
     parts: tuple[Part, ...]
@@ -86,7 +86,7 @@ class ItemBatch:
 
     @property
     def kind(self) -> Literal["integer", "string"] | None:
-        """What the ids are (bytes count as strings), or ``None`` for an empty batch."""
+        """The kind of the ids (bytes count as strings), or ``None`` for an empty batch."""
         if not self.parts:
             return None
         first = self.parts[0]
@@ -94,13 +94,13 @@ class ItemBatch:
         return "string" if isinstance(values, Strings) else "integer"
 
     def spans(self) -> Iterator[tuple[int, Part]]:
-        """Yield every part with the row at which it begins."""
+        """Yield every part with its first row number."""
         row = 0
         for part in self.parts:
             yield row, part
             row += len(part)
 
     def wipe(self) -> None:
-        """Overwrite the arrays that were made for this batch, and nothing of the caller's."""
+        """Overwrite the arrays that were allocated for this batch; the caller's memory is not changed."""
         for array in self.owned:
             wipe(array)

@@ -1,4 +1,4 @@
-"""The three ways in: ids of any kind, integers in a range, finite numbers."""
+"""Readers of the three kinds of argument: ids of any type, integers in a range, finite numbers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def items(data: Any, *, name: str = "ids") -> ItemBatch:
     """Return a batch of ids, integers or strings or bytes, in canonical form.
 
     ``data`` is a list, tuple, range, NumPy array, Arrow array, pandas or polars column. Contiguous 64-bit
-    integers and Arrow string buffers are looked at in place, all else is copied once. Raises ``InvalidBatch``
-    with the first offending row for nulls, mixed kinds, integers beyond 64 bits and strings without a UTF-8
+    integers and Arrow string buffers are read in place, anything else is copied once. Raises ``InvalidBatch``
+    with the first invalid row for nulls, mixed kinds, integers beyond 64 bits and strings without a UTF-8
     form. Floats, booleans and times are not ids.
 
     >>> batch = items(["ann", "bob"])
@@ -36,11 +36,8 @@ def items(data: Any, *, name: str = "ids") -> ItemBatch:
     (2, 'string')
     """
     call = ArgumentReader(name, "integers, str or bytes", _IDS, "between -2**63 and 2**64 - 1", wraps=True)
-    try:
+    with call:
         parts = tuple([_part(column, call) for column in _read(data, call)])
-    except BaseException:
-        call.wipe()
-        raise
     return ItemBatch(parts, tuple(call.owned))
 
 
@@ -49,26 +46,20 @@ def integers(
 ) -> tuple[NDArray[np.int64], bool]:
     """Return integers from ``lower`` to ``upper``, both included, and whether they are a copy to be wiped.
 
-    Memory of the caller comes back read-only. Nothing wraps here: above 2**63 - 1 is out of range.
+    The caller's memory is returned read-only. Nothing wraps here: above 2**63 - 1 is out of range.
     """
     low = -_TOP - 1 if lower is None else max(lower, -_TOP - 1)
     high = _TOP if upper is None else min(upper, _TOP)
     call = ArgumentReader(name, "integers", _INTEGERS, f"between {low} and {high}")
-    try:
+    with call:
         values, owned = _flat(data, _INT64, call)
         if values.size and not _within(values, low, high):
             raise call.refuse_range(int(np.argmax((values < low) | (values > high))))
-    except BaseException:
-        call.wipe()
-        raise
     return values, owned
 
 
 def _within(values: NDArray[np.int64], low: int, high: int) -> bool:
-    """Return whether all values lie in the range; from 0 on, one pass is enough: negative ones are large unsigned
-    ones.
-    """
-    if low == 0:
+    if low == 0:  # one pass instead of two: as unsigned numbers, negative ones are above every bound
         return int(values.view(np.uint64).max()) <= high
     return int(values.min()) >= low and int(values.max()) <= high
 
@@ -76,18 +67,14 @@ def _within(values: NDArray[np.int64], low: int, high: int) -> bool:
 def numbers(data: Any, *, name: str) -> tuple[NDArray[np.float64], bool]:
     """Return finite numbers as float64, and whether the array is a copy to be wiped.
 
-    Memory of the caller comes back read-only. Integers of more than 53 bits are rounded to the nearest
-    float64.
+    The caller's memory is returned read-only. Integers of more than 53 bits are rounded to the nearest float64.
     """
     call = ArgumentReader(name, "numbers", _NUMBERS, "finite, and within the range of float64")
-    try:
+    with call:
         values, owned = _flat(data, _FLOAT64, call)
         finite = np.isfinite(values)
         if not finite.all():
             raise call.refuse_range(int(finite.argmin()))
-    except BaseException:
-        call.wipe()
-        raise
     return values, owned
 
 
@@ -116,7 +103,7 @@ def _is_uint64(values: NDArray[Any]) -> bool:
 
 
 def _codes(codes: NDArray[Any], size: int, call: ArgumentReader) -> NDArray[Any]:
-    """Return codes below ``size`` as int32 or int64, looking at unsigned ones in place."""
+    """Return codes below ``size`` as int32 or int64, unsigned ones as a view."""
     width = codes.dtype.itemsize
     if width == 8 or size > 1 << 31:
         return call.convert(codes, _UINT64 if _is_uint64(codes) else _INT64).view(_INT64)
@@ -125,7 +112,7 @@ def _codes(codes: NDArray[Any], size: int, call: ArgumentReader) -> NDArray[Any]
 
 
 def _flat(data: Any, dtype: np.dtype[Any], call: ArgumentReader) -> tuple[NDArray[Any], bool]:
-    """Return all chunks as one array, and whether that is ours; other arrays of ours are wiped."""
+    """Return all chunks as one array, and whether that is a copy; other copies are wiped."""
     chunks = [_decoded(column, call) for column in _read(data, call)]
     if not chunks:
         return read_only(np.empty(0, dtype)), False
@@ -136,7 +123,7 @@ def _flat(data: Any, dtype: np.dtype[Any], call: ArgumentReader) -> tuple[NDArra
     elif dtype is _INT64 and _is_uint64(chunks[0]):
         flat = call.convert(chunks[0], _UINT64).view(_INT64)
     elif chunks[0].dtype.itemsize > dtype.itemsize:
-        with np.errstate(over="ignore"):  # a long double may be infinite as float64, and is refused then
+        with np.errstate(over="ignore"):  # a long double may become infinite as float64, which is rejected later
             flat = call.convert(chunks[0], dtype)
     else:
         flat = call.convert(chunks[0], dtype)
@@ -146,7 +133,6 @@ def _flat(data: Any, dtype: np.dtype[Any], call: ArgumentReader) -> tuple[NDArra
 
 
 def _refuse_unsigned(chunks: list[NDArray[Any]], call: ArgumentReader) -> None:
-    """Refuse unsigned integers that a signed one cannot hold."""
     for chunk in chunks:
         if _is_uint64(chunk) and int(chunk.max()) > _TOP:
             raise call.refuse_range(int(np.argmax(chunk > np.uint64(_TOP))))

@@ -1,6 +1,6 @@
 """NumPy arrays, and lists, tuples and ranges of Python values.
 
-Python values are copied straight into arrays that can be wiped: no str or bytes object is made on the way, since
+Python values are copied straight into arrays that can be wiped: no intermediate str or bytes object is made, since
 those could not be overwritten afterwards.
 """
 
@@ -40,7 +40,7 @@ def read_values(data: Any, call: ArgumentReader) -> list[InputColumn]:
 
 
 def _read_sequence(data: Sequence[Any], call: ArgumentReader) -> list[InputColumn]:
-    """Read a list or tuple whose rows are all of one kind (integers among floats are fine)."""
+    """Read a list or tuple whose rows are all of one kind (integers among floats are accepted)."""
     if not len(data):
         return []
     types = set(map(type, data))
@@ -58,7 +58,7 @@ def _read_sequence(data: Sequence[Any], call: ArgumentReader) -> list[InputColum
 
 
 def _read_range(data: range, call: ArgumentReader) -> list[InputColumn]:
-    """Read a range without walking through it."""
+    """Read a range without iterating over it."""
     if not data:
         return []
     top = _UNSIGNED_TOP if call.wraps else _SIGNED_TOP
@@ -67,7 +67,7 @@ def _read_range(data: range, call: ArgumentReader) -> list[InputColumn]:
     if not _LOWEST <= data[-1] <= top:
         headroom = top - data.start if data.step > 0 else _LOWEST - data.start
         raise call.refuse_range(headroom // data.step + 1)
-    # Modulo 2**64, as the ids themselves are; exact wherever the ends are in range.
+    # Modulo 2**64, as ids are; exact because both ends are in range.
     values = call.own(np.arange(len(data), dtype=np.uint64))
     values *= np.uint64(data.step & _UNSIGNED_TOP)
     values += np.uint64(data.start & _UNSIGNED_TOP)
@@ -137,7 +137,7 @@ def _floats(data: Sequence[Any], call: ArgumentReader) -> NDArray[np.float64]:
 
 
 def _fill(values: NDArray[Any], data: Sequence[Any]) -> bool:
-    """Copy ``data`` into ``values`` and tell whether all fitted; NumPy's error might quote a value."""
+    """Copy ``data`` into ``values``; return whether all fit. NumPy's own error might quote a value."""
     try:
         values[:] = data
     except OverflowError:
@@ -183,7 +183,7 @@ def _encode(
     buffer: NDArray[np.uint8],
     call: ArgumentReader,
 ) -> None:
-    """Write rows ``start`` to ``stop`` as UTF-8, in halves if a long row would blow the others up."""
+    """Write rows ``start`` to ``stop`` as UTF-8, in halves if a long row would make the fixed-width copy too large."""
     width = max(1, int(lengths[start:stop].max()))
     if (stop - start) * width > _CODE_POINTS and stop - start > 1:
         middle = (start + stop) // 2
@@ -207,7 +207,7 @@ _KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "bool", "S": "bytes
 
 
 def _read_array(array: NDArray[Any], call: ArgumentReader) -> list[InputColumn]:
-    """Read a one-dimensional array; an empty one is fine whatever its dtype.
+    """Read a one-dimensional array; an empty one may have any dtype.
 
     NumPy drops trailing NULs of 'S' and 'U' items, so ``b"a"`` and ``b"a\\\\0"`` are one id there.
     """

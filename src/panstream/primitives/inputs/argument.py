@@ -1,12 +1,12 @@
-"""What a caller asked for, the memory taken for it, and how input that does not fit is refused.
+"""The rule for an argument, the memory allocated while reading it, and the errors for invalid input.
 
-Messages name the parameter, the rule, a type and a row number. No value from the batch ever gets into one, nor
-into an exception chained to it: callers leave an ``except`` block before they raise what is made here.
+Messages name the parameter, the rule, a type and a row number. No value from the batch may get into one, nor into an
+exception chained to it: callers leave an ``except`` block before they raise the errors made here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,10 @@ class InputColumn:
 class ArgumentReader:
     """The rule for one argument, and the arrays made while reading it.
 
+    As a context manager it wipes those arrays if the block raises.
+
     ``kinds`` are those accepted among integer, float, str and bytes; ``span`` is the range allowed, in words;
-    ``wraps`` tells whether integers from 2**63 to 2**64 - 1 may keep their bits; ``start`` is the number of
+    ``wraps`` says whether integers from 2**63 to 2**64 - 1 may keep their bits; ``start`` is the number of
     rows in the chunks already read; ``has_rows`` is false while reading the entries of a dictionary, whose
     positions are not rows.
     """
@@ -52,38 +54,37 @@ class ArgumentReader:
     start: int = 0
     owned: list[NDArray[Any]] = field(default_factory=list)
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.wipe()
+
     def own(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Remember a freshly made array so that it is wiped in the end."""
+        """Register a new array to be wiped at the end, and return it."""
         self.owned.append(array)
         return array
 
     def wipe(self, spare: NDArray[Any] | None = None) -> None:
-        """Overwrite all arrays made so far, but not the memory of ``spare``."""
+        """Overwrite all registered arrays, but not the memory of ``spare``."""
         for array in self.owned:
             if spare is None or not np.may_share_memory(array, spare):
                 wipe(array)
         clear_registers()
 
     def convert(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return ``array`` itself if kernels can take it as ``dtype``, else a copy that we own."""
+        """Return ``array`` itself if kernels can read it as ``dtype``, else a registered copy."""
         if array.dtype == dtype and array.flags.c_contiguous and array.flags.aligned:
             return array
         return self.own(array.astype(dtype, order="C", copy=True))
 
     def entries(self) -> ArgumentReader:
-        """Return the call for the entries of a dictionary; its arrays are kept with ours."""
-        return ArgumentReader(
-            name=f"the categories of {self.name}",
-            rule=self.rule,
-            kinds=self.kinds,
-            span=self.span,
-            wraps=self.wraps,
-            has_rows=False,
-            owned=self.owned,
-        )
+        """Return a reader for the entries of a dictionary, which registers its arrays with this one."""
+        return replace(self, name=f"the categories of {self.name}", has_rows=False, start=0)
 
     def check_codes(self, codes: NDArray[Any], size: int) -> None:
-        """Refuse dictionary codes that point outside a dictionary of ``size`` entries."""
+        """Raise InvalidBatch for dictionary codes that are not below ``size``."""
         if int(codes.min()) < 0 or int(codes.max()) >= size:
             row = int(np.argmax((codes < 0) | (codes >= size)))
             raise self.refuse("must have dictionary codes within the dictionary", row)

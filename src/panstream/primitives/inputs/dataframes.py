@@ -1,7 +1,6 @@
-"""Arrow arrays, chunked arrays, whatever exports itself through the Arrow C data interface, and columns of pandas and
-polars.
+"""Arrow arrays, objects with the Arrow C data interface, and columns of pandas and polars.
 
-The libraries are recognised by where a class was defined: neither pandas nor polars is imported.
+The libraries are recognised by the module that defines a class: neither pandas nor polars is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import MissingExtra
+from panstream.errors import import_optional
 from panstream.primitives.inputs._columns import Strings
 from panstream.primitives.inputs._sequences import read_values
 from panstream.primitives.inputs.argument import ArgumentReader, InputColumn, read_only
@@ -27,17 +26,12 @@ _TIMES = ("date", "time", "duration", "month_day_nano", "interval")  # timestamp
 
 def pyarrow() -> ModuleType:
     """Import pyarrow, which only Arrow, polars and Arrow-backed pandas input needs."""
-    try:
-        import pyarrow as module
-    except ModuleNotFoundError:
-        module = None
-    if module is None:
-        raise MissingExtra("Arrow input", "arrow")
-    return module  # type: ignore[no-any-return]
+    module: ModuleType = import_optional("pyarrow", "Arrow input", "arrow")
+    return module
 
 
 def read_frame(data: Any, call: ArgumentReader) -> list[InputColumn]:
-    """Read a column of pandas, polars or Arrow, or refuse what is none."""
+    """Read a column of pandas, polars or Arrow; raise InvalidBatch for any other object."""
     library = dataframe_library(type(data))
     if library == "pandas":
         return _read_pandas(data, call)
@@ -81,7 +75,7 @@ def _exported(data: Any, arrow: ModuleType) -> Any:
     with suppress(Exception):
         return arrow.chunked_array(data) if hasattr(type(data), "__arrow_c_stream__") else arrow.array(data)
     with suppress(Exception):
-        return data.to_arrow()  # polars with a pyarrow that does not know string views
+        return data.to_arrow()  # polars with a pyarrow that has no string views
     return None
 
 
@@ -145,7 +139,7 @@ def _variable(chunk: Any, call: ArgumentReader) -> Strings:
     _, positions, content = chunk.buffers()
     offsets = _array(positions, np.dtype(_OFFSETS[str(chunk.type)]), chunk.offset, len(chunk) + 1)
     data = _bytes(content)
-    # Arrow does not check offsets that arrive from elsewhere, and kernels would read past the end.
+    # Arrow does not check offsets of imported data, and kernels would read past the end.
     bad = int(first_bad_offset(read_only(offsets), data.size))
     if bad >= 0:
         raise call.refuse("must have Arrow offsets within the data", bad)
@@ -181,7 +175,7 @@ def _bytes(buffer: Any) -> NDArray[np.uint8]:
 
 
 def _array(buffer: Any, dtype: np.dtype[Any], start: int, count: int) -> NDArray[Any]:
-    """Look at ``count`` elements of an Arrow buffer, which the array keeps alive."""
+    """Return ``count`` elements of an Arrow buffer as a view, which holds a reference to it."""
     if not count:
         return read_only(np.empty(0, dtype))
     return read_only(np.frombuffer(buffer, dtype, count, start * dtype.itemsize))
@@ -240,7 +234,7 @@ def _read_categorical(values: Any, call: ArgumentReader) -> list[InputColumn]:
 
 
 def _joined(pieces: list[NDArray[Any] | Strings], call: ArgumentReader) -> NDArray[Any] | Strings:
-    """Return the categories, which Arrow may hold in several chunks, in one piece."""
+    """Concatenate the categories, of which Arrow may have several chunks."""
     if len(pieces) == 1:
         return pieces[0]
     strings = [piece for piece in pieces if isinstance(piece, Strings)]

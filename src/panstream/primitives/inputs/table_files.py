@@ -19,10 +19,10 @@ _PARQUET = (".parquet", ".pq")
 
 
 def read_columns(path: Path, names: Collection[str], *, text: Collection[str] = ()) -> Any:
-    """Return an Arrow table of those ``names`` that the file has; CSV columns in ``text`` are not taken for numbers.
+    """Return an Arrow table of those ``names`` that the file has; CSV columns in ``text`` are read as strings.
 
-    The file's name tells its format, CSV otherwise; text may be compressed. The header of CSV tells what separates
-    fields.
+    The file's suffix determines its format (default: CSV); text may be compressed. The separator of CSV is the one that
+    occurs most often in its header.
     """
     arrow = pyarrow()
     try:
@@ -52,7 +52,7 @@ def read_columns(path: Path, names: Collection[str], *, text: Collection[str] = 
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return the columns that a file declares, with their Arrow types, or None where it declares none; no row is read.
+    """Return the columns that a file declares, with their Arrow types or None (CSV); no row is read.
 
     JSON lines have no header: their names are in the rows.
     """
@@ -89,7 +89,7 @@ def write_columns(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
 
 
 def _ending(path: Path) -> str:
-    """Return what a name ends in, compression aside."""
+    """Return the suffix of a name without the suffix of a compression."""
     name = path.name.lower()
     for ending in (".gz", ".bz2", ".zst"):
         name = name.removesuffix(ending)
@@ -97,7 +97,7 @@ def _ending(path: Path) -> str:
 
 
 def _header(path: Path) -> tuple[list[str], Any]:
-    """Return the names in the first line of a text, and how Arrow has to read the others."""
+    """Return the names in the first line of a text, and the options with which Arrow reads the others."""
     arrow = pyarrow()
     from pyarrow import csv
 
@@ -108,7 +108,7 @@ def _header(path: Path) -> tuple[list[str], Any]:
 
 
 def _where(path: Path) -> str:
-    """Return which line of a CSV file has the wrong number of fields, if that is what is wrong."""
+    """Return the number of the first CSV line with a wrong number of fields, as text; empty if there is none."""
     if _ending(path) in (*_PARQUET, *_ARROW, *_LINES):
         return ""
     from pyarrow import ArrowException, csv

@@ -1,4 +1,4 @@
-"""Bits of one word to the places of another's ones: by one instruction where the processor has it, or by arithmetic."""
+"""Parallel bit deposit: one instruction (pdep) where the processor has it, arithmetic on all eight bytes elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 _WORD = ir.IntType(64)
-_SLOW = ("znver1", "znver2")  # whose instruction takes eight cycles for every one of the mask
+_SLOW = ("znver1", "znver2")  # pdep is microcode there: eight cycles for every bit that is set in the mask
 
 _BYTES = np.uint64(0x0101010101010101)  # 1 in each byte
 _BYTE = np.uint64(0xFF)
@@ -21,10 +21,10 @@ _4 = np.uint64(0x0F0F0F0F0F0F0F0F)
 
 
 def deposit_bits_bytewise(word: np.uint64, mask: np.uint64) -> np.uint64:
-    """Return the lowest bits of ``word`` in the places where ``mask`` has ones, in order, and 0 elsewhere.
+    """Move the lowest bits of ``word`` to the set positions of ``mask``, in order; other positions are 0.
 
-    Each byte of the mask takes the bits after those that the bytes below it take; within bytes, all eight at once,
-    places are gone through from the lowest, and a one takes the next bit.
+    Each byte of the mask takes the bits after those that the bytes below it take. Within the bytes, all eight at once,
+    positions are visited from the lowest, and a set one takes the next bit. No branch depends on either word.
     """
     one = np.uint64(1)
     counts = mask - ((mask >> one) & np.uint64(0x5555555555555555))
@@ -41,8 +41,8 @@ def deposit_bits_bytewise(word: np.uint64, mask: np.uint64) -> np.uint64:
     return deposited
 
 
-def _spread(typingctx: Any, word: Any, mask: Any) -> Any:
-    """Return the same as `deposit_bits_bytewise`."""
+def _deposit_bits(typingctx: Any, word: Any, mask: Any) -> Any:
+    """Compute `deposit_bits_bytewise` by the fastest means of the processor that is compiled for."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, processor, features = context.codegen().magic_tuple()
@@ -55,4 +55,4 @@ def _spread(typingctx: Any, word: Any, mask: Any) -> Any:
 
 
 # numba passes the typing context itself, which its annotations do not know: hence Any.
-spread: Any = intrinsic(_spread)
+deposit_bits: Any = intrinsic(_deposit_bits)

@@ -1,8 +1,8 @@
-"""Decorators for the functions that kernels are made of.
+"""Decorators for functions that only kernels call.
 
-Numba counts how many hold an array whenever a function is given one, which takes longer than most of these functions
-do. They do not count: whoever calls a kernel holds its arrays until it returns. Given 0 and not ``np.int64(0)``, they
-would be compiled once more.
+Numba counts references to an array on every call that passes one, which takes longer than most of these functions.
+They do not count (``_nrt=False``), which is safe because the caller of a kernel holds its arrays until it returns.
+Arguments must have one type everywhere: called with 0 and with ``np.int64(0)``, a function is compiled twice.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ from typing import Any
 
 from numba import njit
 
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}  # the last is not among numba's types
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}  # _nrt is missing from numba's type stubs
 part: Any = njit(**_OPTIONS, forceinline=True)
-rare_part: Any = njit(**_OPTIONS)  # is called, so that those who use it stay small
+rare_part: Any = njit(**_OPTIONS)  # not inlined: code that seldom runs would make its callers too large to inline

@@ -1,6 +1,6 @@
-"""64-bit machine words: unaligned little-endian loads, copies, wide products, counting bits, and fetching ahead.
+"""64-bit machine words: unaligned little-endian loads, copies, wide products, bit counts, prefetching.
 
-LLVM has one instruction for each; NumPy scalars have none, hence the intrinsics.
+LLVM has one instruction for each and NumPy scalars have none, hence the intrinsics.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _DOUBLE_WORD = ir.IntType(128)
 
 
 def address_of(context: Any, builder: Any, kind: Any, data: Any, position: Any, size: Any) -> Any:
-    """Return the address of ``data[position]``, from which on ``size`` items are read or written.
+    """Return the address of ``data[position]``, where ``size`` items are to be read or written.
 
-    Numba checks no bounds for intrinsics. With ``NUMBA_BOUNDSCHECK=1``, as fuzzers run, this does.
+    Numba checks no bounds inside intrinsics. With ``NUMBA_BOUNDSCHECK=1``, as fuzzers set it, this does.
     """
     array = context.make_array(kind)(context, builder, data)
     if getattr(config, "BOUNDSCHECK", None):
@@ -96,7 +96,7 @@ def _trailing_zeros(typingctx: Any, word: Any) -> Any:
 
 
 def _ones(typingctx: Any, word: Any) -> Any:
-    """Return the number of ones of a word."""
+    """Return the number of set bits of a word."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
@@ -105,7 +105,7 @@ def _ones(typingctx: Any, word: Any) -> Any:
 
 
 def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
-    """Have the cache line of ``data[position]`` brought to the second cache, without waiting for it."""
+    """Start loading the cache line of ``data[position]`` into the second-level cache, without waiting for it."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -113,7 +113,7 @@ def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
-        builder.call(fetch, [address, number(0), number(2), number(1)])  # to read: of these more may be under way; data
+        builder.call(fetch, [address, number(0), number(2), number(1)])  # a read, level 2, data
         return context.get_dummy_value()
 
     return types.void(data, types.uint64), codegen
@@ -130,9 +130,10 @@ product_high: Any = intrinsic(_product_high)
 trailing_zeros: Any = intrinsic(_trailing_zeros)
 
 
+# Two loops: the first, without an exit, becomes vector instructions, and the second runs only to report an error.
 @njit(cache=True, nogil=True)
 def first_at_least(values: np.ndarray[Any, np.dtype[np.uint64]], limit: np.uint64) -> int:
-    """Return the first position whose value is at least ``limit``, or -1."""
+    """Return the index of the first value that is at least ``limit``, or -1."""
     largest = np.uint64(0)
     for i in range(values.size):
         largest = max(largest, values[i])

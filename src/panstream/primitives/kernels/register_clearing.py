@@ -1,9 +1,9 @@
 """Clear what a step leaves in the processor: every register that a function may change, and the stack below the caller.
 
-Copies end with the last bytes still in vector registers, and nothing clears those. The dynamic linker stores them all
-on the stack when a function is called for the first time, the kernel when a signal arrives. So a step that is over
-clears the registers first and the stack after them. The stack is overwritten down to ``ALWAYS`` bytes, twice what a
-draw uses, and from there on by blocks of ``BLOCK`` bytes until one is found that holds only zeros.
+After a copy, vector registers still hold its last bytes. The dynamic linker stores all registers on the stack when a
+function is called for the first time, and the operating system does when a signal arrives. Therefore the end of a step
+clears the registers first and the stack second. The stack is overwritten for ``ALWAYS`` bytes, twice what a draw uses,
+and then by blocks of ``BLOCK`` bytes until a block holds only zeros.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from numba.extending import intrinsic
 
 ALWAYS = 1 << 14
 BLOCK = 1 << 15
-SSE, AVX, AVX512 = range(3)  # what x86-64 processors have; the others have one kind each
-NOTHING = -1  # on processors for which there is no code here
+SSE, AVX, AVX512 = range(3)  # vector registers of x86-64 processors; other processors have one kind
+NOTHING = -1  # a processor that this module has no instructions for
 
 
 def x86_64() -> str:
-    """Return the instructions; the kind of registers comes in rdx, the stack's end in rsi, its beginning in r11."""
-    # The first 16 vector registers are 128, 256 or 512 bits wide: vzeroall clears them whatever they are.
+    """Return the instructions; inputs: kind of registers in rdx, lowest stack address in rsi, highest in r11."""
+    # vzeroall clears the first 16 vector registers at their full width, be it 128, 256 or 512 bits.
     look = "\n".join(f"por {16 * i}(%rdi), %xmm{i}" for i in range(8))
     fold = "\n".join(f"por %xmm{i}, %xmm0" for i in range(1, 8))
     return f"""
@@ -75,8 +75,9 @@ def x86_64() -> str:
 
 
 def aarch64() -> str:
-    """Return the instructions; the stack's end comes in x1, its beginning in x2. The lower halves of v8 to v15 are
-    the caller's.
+    """Return the instructions; inputs: lowest stack address in x1, highest in x2.
+
+    The lower halves of v8 to v15 belong to the caller under the calling convention, so only the upper are cleared.
     """
     return f"""
         {_each("movi v{0}.2d, #0", [*range(8), *range(16, 32)])}
@@ -124,7 +125,7 @@ def _each(line: str, names: Any) -> str:
 
 
 def clobbers(processor: str) -> list[str]:
-    """Return the registers that the instructions change, by the names of LLVM."""
+    """Return LLVM's names of the registers that the instructions change."""
     if processor == "x86_64":
         general = ["rax", "rcx", "rdi", "r8", "r9", "r10"]
         return [*general, *(f"xmm{i}" for i in range(32)), *(f"k{i}" for i in range(1, 8)), "flags", "fpsr", "dirflag"]
@@ -132,14 +133,14 @@ def clobbers(processor: str) -> list[str]:
 
 
 def emit(builder: ir.IRBuilder, kind: ir.Value, end: ir.Value, start: ir.Value) -> None:
-    """Add the instructions for the processor of the builder's module; none for one that is not known."""
+    """Emit the instructions for the processor of the builder's module; none if it is unsupported."""
     processor = processor_of(builder.module.triple)
     if processor is None:
         return
     instructions, inputs = (x86_64(), "{rdx},{rsi},{r11}") if processor == "x86_64" else (aarch64(), "{x0},{x1},{x2}")
     changed = ",".join(f"~{{{name}}}" for name in [*clobbers(processor), "memory"])
     word = ir.IntType(64)
-    # The bytes just below the frame are overwritten too, so nothing may be kept there.
+    # The bytes just below the frame are overwritten too, so the compiler must not use the red zone.
     builder.function.attributes.add("noredzone")
     builder.function.attributes.add("noinline")
     signature = ir.FunctionType(ir.VoidType(), [word, word, word])
@@ -147,12 +148,12 @@ def emit(builder: ir.IRBuilder, kind: ir.Value, end: ir.Value, start: ir.Value) 
 
 
 def processor_of(triple: str) -> str | None:
-    """Return the processor of an LLVM triple, if there is code for it."""
+    """Return the supported processor that an LLVM triple names, or None."""
     name = triple.partition("-")[0]
     return {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(name)
 
 
-# CPUID says what the processor has, XGETBV which registers the system keeps for a process: 6 for AVX, 0xe6 for AVX-512.
+# CPUID reports the processor's registers, XGETBV those the system saves for a process: 6 for AVX, 0xe6 for AVX-512.
 _KIND = f"""
     xorl %r8d, %r8d
     movl $$1, %eax
@@ -217,7 +218,7 @@ _kind: Any = intrinsic(_kind_code)
 
 @njit(["int64()"], cache=True)
 def kind_of_registers() -> int:
-    """Return which registers this processor has and the system lets a process use."""
+    """Return the widest vector registers that processor and system support, or ``NOTHING``."""
     kind: int = _kind()
     return kind
 
@@ -240,10 +241,10 @@ class _Method(ctypes.Structure):
 
 
 def _built_in(function: int | None) -> Callable[[int], None]:
-    """Return a Python function of one argument that is the machine code at an address.
+    """Return the machine code at an address as a built-in Python function of one argument.
 
-    Python calls it straight away. What numba and ctypes put between a caller and a function would lie on the very part
-    of the stack that is to be overwritten.
+    Python then calls it without wrapper frames: those of numba and ctypes would occupy the part of the stack that is
+    to be overwritten.
     """
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
@@ -254,9 +255,9 @@ def _built_in(function: int | None) -> Callable[[int], None]:
 
 
 _ONE_ARGUMENT = 8  # METH_O
-_METHODS: list[_Method] = []  # Python keeps no copy
+_METHODS: list[_Method] = []  # Python refers to these without copying them
 
 # Clears all registers, and the stack below the caller. The argument is the address of three 64-bit words: the kind of
-# registers, and the lowest and the highest address of the stack; where the caller is not between these the stack is
-# left alone.
+# registers, and the lowest and the highest address of the stack. A caller outside that range (another thread's stack)
+# has its registers cleared and its stack left unchanged.
 clear = _built_in(_called.address)

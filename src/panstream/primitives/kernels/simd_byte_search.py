@@ -1,7 +1,7 @@
-"""Which of 32 or 64 bytes are what is looked for: a bit each, the first byte's being the lowest.
+"""Compare 32 or 64 bytes at once: the result has a bit for each, the first byte's being the lowest.
 
-These are plain vector operations of LLVM, which knows how to do them on every processor. Nothing behind the end of an
-array is read: the bytes that are left there are looked at one by one.
+These are plain vector operations, which LLVM translates for every processor; numba would compare byte by byte. Nothing
+past the end of an array is read: the last bytes are compared one by one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _load(context: Any, builder: Any, kind: Any, data: Any, position: Any, width
     return vector
 
 
-def _spread(builder: Any, number: Any, width: int) -> Any:
-    """Return a vector of the lowest byte of a number."""
+def _broadcast(builder: Any, number: Any, width: int) -> Any:
+    """Return a vector with the lowest byte of a number in every lane."""
     kind = ir.VectorType(_BYTE, width)
     nothing = ir.Constant(kind, ir.Undefined)
     one = builder.insert_element(nothing, builder.trunc(number, _BYTE), ir.IntType(32)(0))
@@ -48,27 +48,27 @@ def _bits(builder: Any, truths: Any, width: int) -> Any:
 def _equal(data: Any, width: int) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         chunk = _load(context, builder, signature.args[0], args[0], args[1], width)
-        return _bits(builder, builder.icmp_unsigned("==", chunk, _spread(builder, args[2], width)), width)
+        return _bits(builder, builder.icmp_unsigned("==", chunk, _broadcast(builder, args[2], width)), width)
 
     return types.uint64(data, types.int64, types.int64), codegen
 
 
 def _equal_32(typingctx: Any, data: Any, position: Any, byte: Any) -> Any:
-    """Compare the 32 bytes from ``position`` on with one."""
+    """Compare the 32 bytes from ``position`` on with one byte."""
     return _equal(data, 32)
 
 
 def _equal_64(typingctx: Any, data: Any, position: Any, byte: Any) -> Any:
-    """Compare the 64 bytes from ``position`` on with one."""
+    """Compare the 64 bytes from ``position`` on with one byte."""
     return _equal(data, 64)
 
 
 def _between_32(typingctx: Any, data: Any, position: Any, low: Any, high: Any) -> Any:
-    """Find the bytes between two, these included, among the 32 from ``position`` on."""
+    """Find the bytes from ``low`` to ``high``, both included, among the 32 from ``position`` on."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         chunk = _load(context, builder, signature.args[0], args[0], args[1], 32)
-        low, high = (_spread(builder, byte, 32) for byte in args[2:])
+        low, high = (_broadcast(builder, byte, 32) for byte in args[2:])
         return _bits(builder, builder.icmp_unsigned("<=", builder.sub(chunk, low), builder.sub(high, low)), 32)
 
     return types.uint64(data, types.int64, types.int64, types.int64), codegen
@@ -93,7 +93,7 @@ same_32: Any = intrinsic(_same_32)
 
 @part
 def find_byte(data: Bytes, pos: int, end: int, byte: int) -> Any:
-    """Return where a byte first is in ``data[pos:end]``, or ``end``."""
+    """Return the first position of a byte in ``data[pos:end]``, or ``end``."""
     while pos < end and pos + 64 <= data.size:
         hits = equal_64(data, pos, byte)
         if hits != _NONE:
@@ -106,7 +106,7 @@ def find_byte(data: Bytes, pos: int, end: int, byte: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def count_byte(data: Bytes, end: int, byte: int) -> Any:
-    """Return how often a byte is in ``data[:end]``."""
+    """Count the occurrences of a byte in ``data[:end]``."""
     pos: Any = 0
     count: Any = 0
     while pos + 64 <= end:
@@ -120,7 +120,7 @@ def count_byte(data: Bytes, end: int, byte: int) -> Any:
 
 @part
 def end_of_digits(data: Bytes, pos: int, end: int) -> Any:
-    """Return where the digits from ``pos`` on end."""
+    """Return the position after the decimal digits that start at ``pos``."""
     while pos < end and pos + 32 <= data.size:
         others = ~between_32(data, pos, 0x30, 0x39) & _LOW
         if others != _NONE:
@@ -133,7 +133,7 @@ def end_of_digits(data: Bytes, pos: int, end: int) -> Any:
 
 @part
 def end_of_letters(data: Bytes, pos: int, end: int) -> Any:
-    """Return where a quote, a backslash or a control character first is in ``data[pos:end]``, or ``end``."""
+    """Return the first position of a quote, backslash or control character in ``data[pos:end]``, or ``end``."""
     while pos < end and pos + 32 <= data.size:
         hits = equal_32(data, pos, 0x22) | equal_32(data, pos, 0x5C) | between_32(data, pos, 0x00, 0x1F)
         if hits != _NONE:
@@ -146,7 +146,7 @@ def end_of_letters(data: Bytes, pos: int, end: int) -> Any:
 
 @part
 def is_repeated(data: Bytes, one: int, other: int, size: int) -> Any:
-    """Return whether ``size`` bytes are the same at two places, both of which have as many."""
+    """Return whether the ``size`` bytes at two positions are equal; both ranges must lie within ``data``."""
     while size > 0 and max(one, other) + 32 <= data.size:
         differing = ~same_32(data, one, other) & _LOW
         if size < 32:

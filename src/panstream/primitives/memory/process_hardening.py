@@ -1,6 +1,4 @@
-"""What makes a process keep its memory to itself: an environment set before the start, and no dumps afterwards
-(Linux, glibc).
-"""
+"""Process hardening: a wiping allocator by environment variables, and no core dumps (Linux, glibc)."""
 
 from __future__ import annotations
 
@@ -8,8 +6,8 @@ import ctypes
 import sys
 from typing import Any
 
-# Small freed chunks are overwritten only without the cache of each thread. Large ones are overwritten too, so they may
-# as well stay: given back to the system at every commit, they cost more than the commit's own work.
+# glibc overwrites small freed chunks only without its per-thread cache. Large ones are overwritten too, so they need
+# not be returned to the system: unmapping them at every commit would cost more than the commit's own work.
 _TUNABLES = {"tcache_count": 0, "mmap_threshold": 1 << 25, "trim_threshold": 1 << 26}
 ENVIRONMENT = {
     "PYTHONMALLOC": "malloc",
@@ -17,19 +15,19 @@ ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",
     "GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in _TUNABLES.items()),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "LD_BIND_NOW": "1",  # a function bound at its first call has the linker store all registers on the stack
+    "LD_BIND_NOW": "1",  # lazy binding would make the linker store all registers on the stack
 }
-MARK = "PANSTREAM_HARDENED"  # set to 1 in a process that was started so
+MARK = "PANSTREAM_HARDENED"  # set to 1 in a process that was started with this environment
 
 _PR_SET_DUMPABLE = 4
 _readable = False
 
 
 def disable_core_dumps() -> None:
-    """Have no core dump written of this process, and let no other process of the same user read its memory.
+    """Disable core dumps of this process and memory reads by other processes of the same user.
 
-    A limit of 0 does not stop a dump that is piped to a program, as systemd-coredump has it; a process that is not
-    dumpable has none of either kind.
+    RLIMIT_CORE = 0 does not stop dumps that are piped to a program such as systemd-coredump, hence PR_SET_DUMPABLE,
+    which stops both kinds.
     """
     if sys.platform != "linux":
         return
@@ -41,16 +39,14 @@ def disable_core_dumps() -> None:
 
 
 def allow_memory_reads() -> None:
-    """Let processes of the same user read this one's memory, now and after `disable_core_dumps`: for the memory
-    drill.
-    """
+    """Let processes of the same user read this one's memory, even after `disable_core_dumps`: for memory audits."""
     global _readable
     _readable = True
     _set_dumpable(True)
 
 
 def dask_setup(worker: Any) -> None:
-    """Forbid dumps in a Dask worker that loads this module before anything else, and keep its states secret."""
+    """Harden a Dask worker that preloads this module: no dumps, states in secret memory."""
     from panstream.primitives.fast_import import import_without_gc
     from panstream.primitives.memory.secret_memory import enable_secret_memory
 

@@ -1,8 +1,8 @@
-"""Working memory that is overwritten before it is given back.
+"""Working memory that is overwritten before it is released.
 
-Coins, hashes and cell indices of a batch must not be found in memory once a step is over. Arrays from `Scratch`
-come from a per-thread pool and are zeroed when the ``with`` block ends, however it ends; registers and the stack below
-are cleared then too (`clear_registers`).
+Coins, hashes and cell indices of a batch must not be in memory after the step. Arrays from `Scratch` come from a
+per-thread pool and are zeroed when the ``with`` block ends, also by an exception; registers and the stack below the
+caller are cleared then too (`clear_registers`).
 
 >>> with Scratch() as scratch:
 ...     hashes = scratch.array(1000, np.uint64)
@@ -27,14 +27,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _POOL = threading.local()
-_KEEP_BYTES = 1 << 22  # a larger buffer is zeroed and returned to the system
-_TINY = 512  # bytes that NumPy overwrites without giving other threads a turn
-_SMALL = 1 << 17  # bytes that are overwritten sooner than another thread would give way again
+_MAX_POOLED_BYTES = 1 << 22  # a larger buffer is zeroed and returned to the system
+_TINY = 512  # bytes up to which NumPy overwrites without releasing the GIL
+_SMALL = 1 << 17  # bytes that are overwritten faster than the GIL would come back once released
 _WORD = (1 << 64) - 1
-_MARGIN = 1 << 14  # bytes at the end of a stack that are left alone
-_HEADER = bytes.__basicsize__ - 1  # of a bytes object, before its contents
-_Byte = ctypes.c_char  # asking an array for its address takes several times as long
-_set_at_once = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)(
+_MARGIN = 1 << 14  # bytes at the lowest end of a stack that are not overwritten
+_HEADER = bytes.__basicsize__ - 1  # bytes of a bytes object before its contents
+_Byte = ctypes.c_char  # from_buffer gives an address several times as fast as ndarray.ctypes
+_memset_holding_gil = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)(
     ctypes.cast(ctypes.memset, ctypes.c_void_p).value or 0
 )
 
@@ -50,22 +50,21 @@ def wipe(data: NDArray[Any] | bytearray) -> None:
 
 
 def wipe_at(address: int, size: int) -> None:
-    """Overwrite ``size`` bytes of memory with zeros; other threads get no turn while it is little."""
-    (_set_at_once if size <= _SMALL else ctypes.memset)(address, 0, size)
+    """Overwrite ``size`` bytes of memory with zeros; without releasing the GIL if they are few."""
+    (_memset_holding_gil if size <= _SMALL else ctypes.memset)(address, 0, size)
 
 
 def wipe_bytes(data: bytes) -> None:
-    """Overwrite a bytes object in place. Only for one that nobody else refers to, and that is no constant."""
-    if len(data) > 1:  # shorter ones are shared by everybody
+    """Overwrite a bytes object in place. It must have no other reference and must not be a constant."""
+    if len(data) > 1:  # CPython shares one object for each shorter value
         wipe_at(id(data) + _HEADER, len(data))
 
 
 def clear_registers() -> None:
     """Clear every register that a function may change, and the stack below this call, where earlier calls stored them.
 
-    Called when a step is over and its memory has been overwritten: the last bytes of what was copied are still in
-    registers then, and the next function that is called for the first time would have the dynamic linker write them to
-    the stack.
+    Called at the end of a step, after its memory has been overwritten: registers then still hold the last bytes that
+    were copied, and a signal or the dynamic linker would write them to the stack.
     """
     try:
         clear, where = _POOL.registers
@@ -77,8 +76,8 @@ def clear_registers() -> None:
 def clears_registers(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function that is a whole step, so that registers and the stack are cleared after it.
 
-    The end of a ``with`` block is a call of its own, with a frame that lies on the stack of the calls before it. Here
-    nothing does.
+    The end of a ``with`` block is itself a call, whose frame covers a part of the stack that earlier calls used. Here
+    no frame does.
     """
 
     @functools.wraps(function)
@@ -92,25 +91,22 @@ def clears_registers(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _registers() -> tuple[Callable[[int], None], int]:
-    """Return the compiled function and what to call it with in this thread."""
     from panstream.primitives.kernels.register_clearing import clear, kind_of_registers
 
-    arguments = _POOL.given = np.array([kind_of_registers() & _WORD, *_stack()], np.uint64)
+    arguments = _POOL.arguments = np.array([kind_of_registers() & _WORD, *_stack()], np.uint64)
     return clear, arguments.ctypes.data
 
 
 def _stack() -> tuple[int, int]:
-    """Return the lowest address of this thread's stack that may be written, and its highest; where unknown, an
-    empty range.
-    """
-    nowhere = _WORD, 0
+    """Return the lowest writeable and the highest address of this thread's stack; an empty range if unknown."""
+    unknown = _WORD, 0
     if sys.platform != "linux":
-        return nowhere
+        return unknown
     system = ctypes.CDLL(None)
     system.pthread_self.restype = ctypes.c_ulong
     attributes = (ctypes.c_ulong * 16)()
     if system.pthread_getattr_np(ctypes.c_ulong(system.pthread_self()), attributes):
-        return nowhere
+        return unknown
     lowest = ctypes.c_size_t()
     size = ctypes.c_size_t()
     system.pthread_attr_getstack(attributes, ctypes.byref(lowest), ctypes.byref(size))
@@ -125,7 +121,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._used: list[tuple[NDArray[np.uint8], int]] = []
-        self._spare: list[tuple[NDArray[np.uint8], int]] = []  # to be handed out again; how much of it was written to
+        self._spare: list[tuple[NDArray[np.uint8], int]] = []  # blocks for reuse, and how much of each was written
 
     def __enter__(self) -> Scratch:
         return self
@@ -134,7 +130,7 @@ class Scratch:
         self.close()
 
     def array(self, size: int, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
-        """Return an uninitialised array of ``size`` elements that lives until the block ends."""
+        """Return an uninitialised array of ``size`` elements, valid until the block ends."""
         if size == 0:
             return np.empty(0, dtype)
         item = np.dtype(dtype)
@@ -145,11 +141,11 @@ class Scratch:
 
     @property
     def mark(self) -> int:
-        """Return how many arrays were taken, for `rewind`."""
+        """Return the number of arrays in use, for `rewind`."""
         return len(self._used)
 
     def rewind(self, since: int) -> None:
-        """Let the arrays that were taken since then make room for the next ones; all are zeroed when the block ends."""
+        """Make the arrays since a `mark` available for reuse; all are zeroed when the block ends."""
         self._spare += self._used[since:]
         del self._used[since:]
 
@@ -161,12 +157,12 @@ class Scratch:
         return self._take(nbytes), nbytes
 
     def close(self) -> None:
-        """Zero every array handed out and return its memory to the pool."""
-        # The pool keeps memory that has been zeroed: memory given back to the system may be somebody's as it was.
+        """Zero every array and return its memory to the pool."""
+        # Zeroed before it is pooled or freed: the allocator may hand freed memory to other code unchanged.
         free: list[NDArray[np.uint8]] = _POOL.__dict__.setdefault("free", [])
         for raw, nbytes in self._used + self._spare:
             raw[:nbytes].fill(0)
-            if raw.nbytes <= _KEEP_BYTES and len(free) < 16:
+            if raw.nbytes <= _MAX_POOLED_BYTES and len(free) < 16:
                 free.append(raw)
         self._used.clear()
         self._spare.clear()

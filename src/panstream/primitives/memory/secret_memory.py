@@ -1,13 +1,12 @@
 """Memory for states that no other process can read: not by a debugger, a dump, swap or hibernation.
 
-Linux has such memory since 5.14 (``memfd_secret``): its pages are mapped for this process alone, and the kernel itself
-has no way to them. Where it is missing or the limit of locked memory (``RLIMIT_MEMLOCK``) is too low, memory is locked
-and left out of dumps instead; failing that it is ordinary memory.
+Linux has such memory since 5.14 (``memfd_secret``): its pages are mapped only in this process and removed from the
+kernel's own address space. Where it is missing or the limit of locked memory (``RLIMIT_MEMLOCK``) is too low, memory is
+locked and excluded from dumps instead; failing that, it is ordinary memory.
 
-A process asks for it once, by `enable_secret_memory`; the commands that are hardened do. A library does not: the
-memory is shared with processes forked from this one, so that those could not go on with a state as they would expect.
-What is secret is the state between steps. A step computes in ordinary memory that it overwrites, and a commit writes
-the state to a file, encrypted.
+A process requests it once, by `enable_secret_memory`; hardened commands do. A library does not: forked children do not
+inherit the mapping, so they could not continue with a state. Only the state between steps is in secret memory. A step
+computes in ordinary memory that it overwrites, and a commit writes the state to a file, encrypted.
 """
 
 from __future__ import annotations
@@ -28,18 +27,17 @@ from panstream.primitives.memory.scratch import wipe, wipe_at
 
 Kind = Literal["secret", "locked", "ordinary"]
 
-VARIABLE = "PANSTREAM_SECRET_MEMORY"  # 0 leaves states where a memory scan can read them
+VARIABLE = "PANSTREAM_SECRET_MEMORY"  # 0 disables secret memory, so that a memory scan can read states
 _SYSCALL = 447  # memfd_secret, the same on every architecture that has it
 _PAGE = mmap.PAGESIZE
 _SLAB = 1 << 18  # bytes that small arrays share
-# Small arrays take 2^6 to 2^15 bytes
-_LEAST = 6
+_SMALLEST = 6  # small arrays take 2^6 to 2^15 bytes
 _LARGE = 15
 _FAILED = ctypes.c_void_p(-1).value
 _DONTFORK = 10
 _DONTDUMP = 16
 
-_lock = threading.RLock()  # the collector may free an array while another is being taken
+_lock = threading.RLock()  # reentrant: the garbage collector may free an array during an allocation
 _free: dict[int, list[int]] = {}  # addresses by the logarithm of their size
 _wanted = False
 _held: dict[Kind, int] = {"secret": 0, "locked": 0, "ordinary": 0}
@@ -47,14 +45,14 @@ _held: dict[Kind, int] = {"secret": 0, "locked": 0, "ordinary": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretMemoryReport:
-    """Where the states of this process are. Sizes are public: they follow from the configuration."""
+    """Kinds of memory that hold the states of this process. Sizes are public: they follow from the configuration."""
 
     wanted: bool
     held: dict[Kind, int]
 
     @property
     def kind(self) -> Kind:
-        """Return the weakest kind of memory that holds a state; of a process without states, what it would get."""
+        """Return the weakest kind of memory that holds a state; without states, the kind that a new one would get."""
         if not self.wanted:
             return "ordinary"
         used: list[Kind] = [kind for kind in ("ordinary", "locked", "secret") if self.held[kind]]
@@ -69,26 +67,26 @@ class SecretMemoryReport:
 
 
 def enable_secret_memory() -> None:
-    """Have monitors of this process keep their states in secret memory, from their next step on."""
+    """Make monitors of this process move their states to secret memory, from their next step on."""
     global _wanted
     _wanted = sys.platform == "linux" and os.environ.get(VARIABLE) != "0"
 
 
 def report() -> SecretMemoryReport:
-    """Return where the states of this process are."""
+    """Return the bytes of state that this process holds in each kind of memory."""
     with _lock:
         return SecretMemoryReport(wanted=_wanted, held=dict(_held))
 
 
 def expected_kind() -> SecretMemoryReport:
-    """Return where a hardened process on this machine would keep a small state."""
+    """Return the kind of memory that a hardened process on this machine would get for a small state."""
     if sys.platform != "linux" or os.environ.get(VARIABLE) == "0":
         return SecretMemoryReport(wanted=False, held={})
     return SecretMemoryReport(wanted=True, held={"secret": 0, "locked": 0, "ordinary": 0})
 
 
 def move_to_secret_memory(state: Any) -> None:
-    """Move the arrays of a state to secret memory, unless they are there already or nobody asked for it."""
+    """Move the arrays of a state to secret memory; no effect if they are secret already or it is not enabled."""
     if not _wanted:
         return
     for declared in fields(state):
@@ -98,7 +96,7 @@ def move_to_secret_memory(state: Any) -> None:
 
 
 def to_secret_array(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that was moved to secret memory, or itself if it is there or nobody asked for it."""
+    """Return a copy in secret memory and wipe the array; itself if it is secret already or that is not enabled."""
     return _moved(array) if _wanted and not _is_ours(array) else array
 
 
@@ -120,21 +118,21 @@ def _moved(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Block:
-    """A stretch of memory, overwritten and given back when the last array in it is gone."""
+    """A range of memory that is overwritten and freed when no array refers to it any more."""
 
-    __slots__ = ("__array_interface__", "_address", "_kind", "_place", "_size")
+    __slots__ = ("__array_interface__", "_address", "_kind", "_size", "_size_class")
 
     def __init__(self, nbytes: int) -> None:
-        size_class = max(_LEAST, (nbytes - 1).bit_length())
-        self._place: int | None
+        size_class = max(_SMALLEST, (nbytes - 1).bit_length())
+        self._size_class: int | None
         with _lock:
             if size_class <= _LARGE:
                 self._address, self._kind = _allocate_from_slab(size_class)
                 self._size = 1 << size_class
-                self._place = size_class
+                self._size_class = size_class
             else:
                 self._size = -(-nbytes // _PAGE) * _PAGE
-                self._place = None
+                self._size_class = None
                 self._address, self._kind = _map(self._size)
             _held[self._kind] += self._size
         self.__array_interface__ = {
@@ -148,17 +146,17 @@ class _Block:
         wipe_at(self._address, self._size)
         with _lock:
             _held[self._kind] -= self._size
-            if self._place is None:
+            if self._size_class is None:
                 _libc().munmap(ctypes.c_void_p(self._address), ctypes.c_size_t(self._size))
             else:
-                _free.setdefault(self._place, []).append(self._address)
+                _free.setdefault(self._size_class, []).append(self._address)
 
 
 _slabs: list[tuple[int, Kind]] = []
 
 
 def _allocate_from_slab(size_class: int) -> tuple[int, Kind]:
-    """Return the address of a piece of a slab. Slabs are kept for as long as the process lives."""
+    """Return an address within a slab and its kind. Slabs are never unmapped."""
     free_addresses = _free.setdefault(size_class, [])
     if not free_addresses:
         start, kind = _map(_SLAB)
@@ -169,7 +167,7 @@ def _allocate_from_slab(size_class: int) -> tuple[int, Kind]:
 
 
 def _map(size: int) -> tuple[int, Kind]:
-    """Return the address of fresh memory, of the best kind there is."""
+    """Return the address of new memory of the best available kind, and that kind."""
     if (address := _map_secret(size)) is not None:
         return address, "secret"
     address = _mmap(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)

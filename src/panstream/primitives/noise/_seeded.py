@@ -13,7 +13,7 @@ from panstream.primitives.noise.source import NoiseSource, counter_mode
 class SeededSource(NoiseSource):
     """The same draws for the same seed. ``is_secure`` is False: claims made with it read epsilon = inf.
 
-    Unlike `NoiseSource` it goes on where it stopped, so one object serves a whole run.
+    Unlike `NoiseSource` it continues after being closed, so that one object serves a whole run.
     """
 
     __slots__ = ("_stream",)
@@ -27,6 +27,6 @@ class SeededSource(NoiseSource):
         self._cipher = self._stream
 
     def close(self) -> None:
-        """Wipe the arrays handed out; the stream of draws goes on."""
+        """Wipe the arrays it returned; the stream of draws continues."""
         super().close()
         self._cipher = self._stream

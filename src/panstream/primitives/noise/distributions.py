@@ -1,7 +1,7 @@
-"""What is drawn, exactly: laws are values with rational parameters, so that a test can enumerate them.
+"""Distributions of noise, exactly: values with rational parameters, so that a test can enumerate them.
 
-A probability is a multiple of 2^-64; the rates of noise and of selection are multiples of 2^-52. All are rounded to the
-side that loses less privacy, and the closed forms in ``panstream.privacy`` are upper bounds for what is drawn.
+A probability is a multiple of 2^-64; the rates of noise and of selection are multiples of 2^-52. All are rounded in the
+direction of less privacy loss, and the closed forms in ``panstream.privacy`` are upper bounds for what is drawn.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def symmetric_coins(epsilon: float) -> tuple[Coin, Coin]:
 class DiscreteLaplace:
     """Integer noise with P(k) proportional to ``exp(-kappa * |k|)``; ``kappa`` = ``numerator / 2**52``.
 
-    ``numerator = None`` is the law of no noise at all (kappa = inf), which belongs to claims of epsilon = inf.
+    ``numerator = None`` means no noise (kappa = inf), for claims of epsilon = inf.
     """
 
     numerator: int | None
 
     @classmethod
     def at_most(cls, kappa: float | Fraction) -> DiscreteLaplace:
-        """Return the law with the largest representable decay rate not above ``kappa`` (never less noise)."""
+        """Return the distribution with the largest representable decay rate not above ``kappa`` (never less noise)."""
         checks.require_positive(kappa=kappa)
         if isinstance(kappa, float) and math.isinf(kappa):
             return cls(None)
@@ -112,7 +112,7 @@ class DiscreteLaplace:
 class DiscreteGaussian:
     """Integer noise with P(k) proportional to ``exp(-k**2 * numerator / 2**52)``, that is 1/(2·sigma²) of it.
 
-    ``numerator = None`` is the law of no noise at all (sigma = 0), which belongs to claims of epsilon = inf.
+    ``numerator = None`` means no noise (sigma = 0), for claims of epsilon = inf.
 
     >>> law = DiscreteGaussian.at_least(3.0)
     >>> law.sigma >= 3.0, round(law.variance, 6)
@@ -123,7 +123,7 @@ class DiscreteGaussian:
 
     @classmethod
     def at_least(cls, sigma: float | Fraction) -> DiscreteGaussian:
-        """Return the law with the smallest representable sigma not below ``sigma`` (never less noise)."""
+        """Return the distribution with the smallest representable sigma not below ``sigma`` (never less noise)."""
         checks.require_at_least(0, sigma=sigma)
         if sigma == 0:
             return cls(None)
@@ -136,12 +136,12 @@ class DiscreteGaussian:
 
     @property
     def sigma(self) -> float:
-        """Return the scale: the standard deviation of the continuous law, an upper bound for this one's."""
+        """Return the scale: the standard deviation of the continuous Gaussian, an upper bound for this one's."""
         return 0.0 if self.numerator is None else math.sqrt((1 << (RATE_BITS - 1)) / self.numerator)
 
     @property
     def variance(self) -> float:
-        """Return the variance, summed where it differs visibly from sigma²."""
+        """Return the variance, summed for sigma <= 3, where it differs from sigma² by more than rounding."""
         if self.numerator is None:
             return 0.0
         if self.sigma > 3.0:  # the difference is below 4·pi²·sigma⁴·exp(-2·pi²·sigma²), less than 1e-70
@@ -154,14 +154,14 @@ class DiscreteGaussian:
 class SelectionRate:
     """How strongly a choice prefers larger utilities: a factor ``exp(numerator / 2**52)`` for each unit of utility.
 
-    ``numerator = None`` always chooses a largest one, which belongs to claims of epsilon = inf.
+    ``numerator = None`` always chooses a largest one, for claims of epsilon = inf.
     """
 
     numerator: int | None
 
     @classmethod
     def at_most(cls, rate: float | Fraction) -> SelectionRate:
-        """Return the preference with the largest representable rate not above ``rate`` (never more revealing)."""
+        """Return the selection rate with the largest representable rate not above ``rate`` (never more revealing)."""
         checks.require_at_least(0, rate=rate)
         if isinstance(rate, float) and math.isinf(rate):
             return cls(None)

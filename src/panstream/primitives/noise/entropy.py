@@ -1,6 +1,6 @@
 """Entropy of the operating system, written into a buffer that we own and can overwrite.
 
-``os.urandom`` returns immutable bytes, which nobody can wipe; so ``getrandom`` is called on our own memory.
+``os.urandom`` returns immutable bytes, which cannot be wiped; so ``getrandom`` is called on our own memory.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def system_entropy(buffer: NDArray[np.uint8]) -> None:
     filled = 0
     while filled < buffer.nbytes:
         if _GETRANDOM is not None:
-            # The kernel never cuts short a request of at most 256 bytes; longer ones may be interrupted.
+            # Linux completes any request of at most 256 bytes; longer ones may be interrupted by a signal.
             got = _GETRANDOM(buffer.ctypes.data + filled, buffer.nbytes - filled, 0)
         else:
             got = _read_device(buffer.data[filled:])
-        if got < 0 and ctypes.get_errno() not in (0, 4):  # 4 is EINTR: a signal arrived, ask again
+        if got < 0 and ctypes.get_errno() not in (0, 4):  # 4 is EINTR: interrupted by a signal, retry
             raise OSError(ctypes.get_errno(), "the operating system gave no entropy")
         filled += max(got, 0)
 
 
 def random_id(size: int) -> bytes:
-    """Return a name of ``size`` bytes that nobody else has. Not for keys: bytes cannot be wiped."""
+    """Return a random identifier of ``size`` bytes. Not for keys: bytes cannot be wiped."""
     drawn = np.empty(size, np.uint8)
     system_entropy(drawn)
     return drawn.tobytes()
@@ -55,6 +55,6 @@ def _read_device(target: memoryview) -> int:
     if os.path.exists("/dev/urandom"):
         with open("/dev/urandom", "rb", buffering=0) as device:
             return device.readinto(target) or 0
-    # Only platforms without both (Windows): one immutable copy lives until it is collected.
+    # Only platforms without both (Windows): one immutable copy stays in memory until it is collected.
     target[:] = os.urandom(len(target))
     return len(target)

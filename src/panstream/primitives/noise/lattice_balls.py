@@ -1,19 +1,19 @@
-"""Noise for several tables at once: radius by the largest of them, each then uniform in its ball of integer points.
+"""Noise for several tables at once: a common radius, then a uniform integer point in each table's ball.
 
 For tables whose sums are public, P(x) is proportional to exp(-kappa·max‖x_i‖₁) among integer vectors x_i that each sum
-to
-0. All ‖x_i‖₁ are even; with r_i half of it, P(x) is a mixture over m of uniform laws on {r_i <= m for all i}, with
-weights proportional to q^m·V_1(m)·V_2(m)···, q = exp(-2·kappa), where V_i(m) counts the vectors of table i with r_i <=
-m. That product of Ehrhart polynomials is, with nonnegative whole h_j (Stanley 1980), Σ_j h_j·C(m + D - j, D), D its
-degree. So m is j plus D + 1 geometric numbers, j drawn in proportion to h_j·q^j. Everything is exact: weights are
-compared with a uniform number of as many digits as it takes.
+to 0. All ‖x_i‖₁ are even; with r_i half of it, P(x) is a mixture over m of uniform distributions on {r_i <= m for all
+i}, with weights proportional to q^m·V_1(m)·V_2(m)···, q = exp(-2·kappa), where V_i(m) counts table i's vectors with
+r_i <= m. That product of Ehrhart polynomials is, with nonnegative integers h_j (Stanley 1980), Σ_j h_j·C(m + D - j, D),
+D its degree. So m is j plus D + 1 geometric numbers, j drawn in proportion to h_j·q^j. Everything is exact: weights are
+compared with a uniform number of as many digits as necessary.
 
-Unlike other draws, those here pass through Python's integers, which cannot be overwritten: for steps that hold the
-records anyway, not for states that must survive an intruder.
+Unlike other draws, these pass through Python's integers, which cannot be wiped: use them in steps that hold the records
+anyway, not for states that must stay private under an intrusion.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
@@ -56,8 +56,9 @@ def mixture(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def pick_index(weights: Sequence[int], rate: Fraction, below: Below) -> int:
-    """Return j with probability proportional to weights[j]·exp(-rate·j), exactly: digits are added until one j is
-    left.
+    """Return j with probability proportional to weights[j]·exp(-rate·j), exactly.
+
+    Digits are added until only one j is possible.
     """
     digits = 60
     bits = 0
@@ -90,42 +91,38 @@ def pick_index(weights: Sequence[int], rate: Fraction, below: Below) -> int:
 def balanced_point(size: int, radius: int, below: Below) -> list[int]:
     """Return a uniform integer vector that sums to 0 with absolute values that sum to at most 2·radius."""
     rank = below(count_ball_points(size, radius))
-    # Invariant of the search: rank lies in [balls(inside), balls(outside)).
-    inside = -1
-    outside = radius
-    while outside - inside > 1:
-        middle = (inside + outside) // 2
-        inside, outside = (inside, middle) if count_ball_points(size, middle) > rank else (middle, outside)
-    if outside == 0:
+    # The vector's own radius: the least whose ball has more than ``rank`` points.
+    radius = bisect.bisect_right(range(radius), rank, key=lambda candidate: count_ball_points(size, candidate))
+    if radius == 0:
         return [0] * size
-    rank -= count_ball_points(size, inside)
+    rank -= count_ball_points(size, radius - 1)
     negative = 0
-    while rank >= 0:  # how many are below 0; the other parts of the vector follow uniformly
+    while rank >= 0:  # the number of negative entries; which, and the magnitudes, are then uniform
         negative += 1
-        rank -= _vectors(size, outside, negative)
+        rank -= _vectors(size, radius, negative)
     order = list(range(size))
     for index in range(negative):
         other = index + below(size - index)
         order[index], order[other] = order[other], order[index]
     point = [0] * size
-    cuts = [0, *sorted(_subset(outside - 1, negative - 1, below)), outside]
+    cuts = [0, *sorted(_subset(radius - 1, negative - 1, below)), radius]
     for coordinate, (low, high) in zip(order[:negative], itertools.pairwise(cuts), strict=True):
         point[coordinate] = low - high
     rest = size - negative
-    cuts = [0, *sorted(_subset(outside + rest - 1, rest - 1, below)), outside + rest]
+    cuts = [0, *sorted(_subset(radius + rest - 1, rest - 1, below)), radius + rest]
     for coordinate, (low, high) in zip(order[negative:], itertools.pairwise(cuts), strict=True):
         point[coordinate] = high - low - 1
     return point
 
 
 def _vectors(size: int, radius: int, negative: int) -> int:
-    """Return how many vectors of this very radius have so many entries below 0."""
+    """Count the vectors of exactly this radius with this number of negative entries."""
     rest = size - negative
     return math.comb(size, negative) * math.comb(radius - 1, negative - 1) * math.comb(radius + rest - 1, rest - 1)
 
 
 def _subset(of: int, size: int, below: Below) -> set[int]:
-    """Return a uniform subset of 1..of (Floyd)."""
+    """Return a uniform subset of 1..of, by Floyd's algorithm."""
     chosen: set[int] = set()
     for top in range(of - size + 1, of + 1):
         drawn = 1 + below(top)

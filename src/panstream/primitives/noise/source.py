@@ -1,8 +1,8 @@
 """Randomness for one atomic step: fresh from the operating system, exact, and wiped when the step ends.
 
-An intruder who reads a generator's state can rewind it to past coins and run it forward to future noise. So nothing
-random is kept: a source lives for one step, and on leaving its ``with`` block the key, the keystream and every array
-it handed out are overwritten.
+An attacker who reads a generator's state can compute past coins and future noise from it. Therefore no randomness is
+stored: a source exists for one step, and at the end of its ``with`` block the key, the keystream and every array it
+returned are overwritten.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from panstream.primitives.noise.entropy import system_entropy
 
 Integers = NDArray[np.signedinteger[Any]]
 _Add = Callable[[Integers, NDArray[np.uint64], NDArray[np.int64]], int]
-_Settle = Callable[[list[int], Callable[[], int]], int]
+_Resolve = Callable[[list[int], Callable[[], int]], int]
 
 _NO_WORDS = np.empty(0, np.uint64)
-_DIRECT = 256  # bytes; below this getrandom is cheaper than setting up a cipher
+_DIRECT = 256  # bytes up to which getrandom is cheaper than setting up a cipher
 _CHUNK = 1 << 20
 _SMALL_CHUNK = 1 << 16
-_TOSS_WORDS = 1 << 15  # random words that coins are tossed from at a time
-_COIN_WORDS = 3800  # words of coins in a piece: they take 32,154 random words on average, standard deviation 68
+_TOSS_WORDS = 1 << 15  # random words per block of coins
+_COIN_WORDS = 3800  # words of coins per block: they take 32,154 random words on average, standard deviation 68
 _ZEROS = np.zeros(_CHUNK, np.uint8)
-_MANY = 1 << 14  # draws from which a table pays
-_LARGEST_EXPONENT = 1 << (RATE_BITS + 10)  # utilities so far below the best are raised to this, see docs/proofs
+_MANY = 1 << 14  # draws from which on a table is faster
+_LARGEST_EXPONENT = 1 << (RATE_BITS + 10)  # utilities further below the best count as this far, see docs/proofs
 
 
 class NoiseSource:
@@ -71,7 +71,7 @@ class NoiseSource:
         self.close()
 
     def close(self) -> None:
-        """Overwrite everything random that this step held."""
+        """Overwrite all randomness of this step."""
         self._cipher = None  # OpenSSL cleanses its round keys when the context is freed
         self._drawn = 0
         self.scratch.close()
@@ -92,7 +92,7 @@ class NoiseSource:
         return coins
 
     def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
-        """Put an independent toss of ``coin`` in place of every bit that is marked."""
+        """Replace every marked bit by an independent toss of ``coin``."""
         if coin.threshold in (0, 1 << COIN_BITS):
             bits |= marks
             if coin.threshold == 0:
@@ -125,14 +125,14 @@ class NoiseSource:
         return out
 
     def fill_words(self, words: NDArray[np.uint64]) -> None:
-        """Fill a contiguous array with uniform 64-bit words; whoever owns the array wipes it."""
+        """Fill a contiguous array with uniform 64-bit words; the caller wipes it."""
         self._fill(words.view(np.uint8))
 
     def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
         """Add independent noise of ``law`` to every element of ``values``, in place.
 
-        How many words that takes, and what is done with them, depends on law and size only, for fewer than 2^14
-        elements but for a chance of 2^-121 each (`panstream.primitives.noise._laplace_digits`).
+        Below 2^14 elements, the number of words and the instructions depend on law and size only, except with a
+        probability of 2^-121 per element (`panstream.primitives.noise._laplace_digits`).
         """
         if law.numerator is None or not values.size or self._add_many(values, law):
             return
@@ -146,10 +146,8 @@ class NoiseSource:
 
         self._add_few(values, 4 * high.size, add, lambda words, more: resolve_draw(law, words, more))
 
-    def _add_few(self, values: Integers, words_per_value: int, add: _Add, settle: _Settle) -> None:
-        """Add noise that takes ``words_per_value`` words for an element; ``add`` leaves open what ``settle``
-        finishes.
-        """
+    def _add_few(self, values: Integers, words_per_value: int, add: _Add, resolve: _Resolve) -> None:
+        """Add noise that takes ``words_per_value`` words per element; ``resolve`` decides what ``add`` could not."""
         capacity = min(values.size, _SMALL_CHUNK // 8 // words_per_value)
         words: NDArray[np.uint64] = self.scratch.array(capacity * words_per_value, np.uint64)
         undecided: NDArray[np.int64] = self.scratch.array(capacity, np.int64)
@@ -158,7 +156,7 @@ class NoiseSource:
             self._fill(words[: piece.size * words_per_value].view(np.uint8))
             for index in undecided[: add(piece, words, undecided)].tolist():
                 drawn = words[index * words_per_value : (index + 1) * words_per_value].tolist()
-                piece[index] += settle(drawn, lambda: int(self._words(1)[0]))
+                piece[index] += resolve(drawn, lambda: int(self._words(1)[0]))
 
     def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         """Add noise that sums to 0, in place: P(x) proportional to exp(-kappa·|x|₁) among such integer vectors.
@@ -184,8 +182,7 @@ class NoiseSource:
     def add_joint_laplace(self, tables: Sequence[NDArray[np.int64]], law: DiscreteLaplace) -> None:
         """Add noise x to several tables, in place: P(x) proportional to exp(-kappa·max‖x_i‖₁), each x_i with sum 0.
 
-        Exact and for few cells (`panstream.primitives.noise.lattice_balls`), which also says what is not
-        overwritten.
+        Exact, and for few cells; `panstream.primitives.noise.lattice_balls` documents what is not wiped.
         """
         if law.numerator is None:
             return
@@ -199,7 +196,7 @@ class NoiseSource:
             table += balanced_point(table.size, radius, self._below)
 
     def _add_many(self, values: Integers, law: DiscreteLaplace | DiscreteGaussian) -> bool:
-        """Add noise from a table of the law if that pays, and tell whether it was done: a matter of sizes only."""
+        """Add noise by a table if that is faster; return whether it was done, which depends on sizes only."""
         if values.size < _MANY or not values.flags.c_contiguous:
             return False
         from panstream.primitives.noise._inversion_table import draw_table, resolve
@@ -223,9 +220,7 @@ class NoiseSource:
         return True
 
     def _geometric_sum(self, count: int, law: DiscreteLaplace) -> int:
-        """Return the sum of ``count`` numbers with P(k) proportional to exp(-kappa·k): what is left of two-sided
-        noise.
-        """
+        """Return the sum of ``count`` geometric numbers: two-sided noise, of which negative draws are dropped."""
         total = 0
         draws: NDArray[np.int64] = self.scratch.array(2 * count + 32, np.int64)
         while count:
@@ -247,8 +242,8 @@ class NoiseSource:
     def add_discrete_gaussian(self, values: Integers, law: DiscreteGaussian) -> None:
         """Add independent noise of ``law`` to every element of ``values``, in place.
 
-        How many words that takes, and what is done with them, depends on law and size only, for fewer than 2^14
-        elements but for a chance of 2^-64 each (`panstream.primitives.noise._gaussian_rejection`).
+        Below 2^14 elements, the number of words and the instructions depend on law and size only, except with a
+        probability of 2^-64 per element (`panstream.primitives.noise._gaussian_rejection`).
         """
         if law.numerator is None or not values.size or self._add_many(values, law):
             return
@@ -257,7 +252,7 @@ class NoiseSource:
 
         drawn = candidates_of(law)
         curvature = np.uint64(law.numerator)
-        block_bits = np.uint64(drawn.places)
+        block_bits = np.uint64(drawn.block_bits)
 
         def add(piece: Integers, words: NDArray[np.uint64], undecided: NDArray[np.int64]) -> int:
             return add_from_candidates(
@@ -288,16 +283,24 @@ class NoiseSource:
         state[:] = 0
         order: NDArray[np.int64] = self.scratch.array(utilities.size, np.int64)
         order[:] = np.arange(utilities.size)
-        if again:
-            self._refill(1, 4 * utilities.size, lambda _, words: accept_uniform(exponents, state, bits, words))
-        else:
-            self._refill(1, 4 * utilities.size, lambda _, words: permute_and_flip(exponents, order, state, bits, words))
-        return int(state[0])
+        count = min(4 * utilities.size + 32, _CHUNK // 8)
+        unused = self._words(0)
+        while True:
+            words: NDArray[np.uint64] = self.scratch.array(count + unused.size, np.uint64)
+            words[: unused.size] = unused  # an incomplete trial is replayed from its words: fresh ones would bias it
+            self._fill(words[unused.size :].view(np.uint8))
+            if again:
+                complete, used = accept_uniform(exponents, state, bits, words)
+            else:
+                complete, used = permute_and_flip(exponents, order, state, bits, words)
+            if complete:
+                return int(state[0])
+            unused = words[used:]
 
     def _exponents(self, utilities: NDArray[np.int64], preference: SelectionRate) -> NDArray[np.uint64]:
         """Return rate · (largest utility - utility) over 2**52, none above 1,024, without overflow."""
         gaps: NDArray[np.uint64] = self.scratch.array(utilities.size, np.uint64)
-        # Wrapping around is right: the true difference of two int64 fits in uint64.
+        # Wrapping is correct: the true difference of two int64 fits in uint64.
         np.subtract(utilities.max().astype(np.int64).view(np.uint64), utilities.view(np.uint64), out=gaps)
         if preference.numerator is None:
             gaps[gaps > 0] = _LARGEST_EXPONENT << 1  # marks "never"
@@ -308,20 +311,6 @@ class NoiseSource:
         np.minimum(gaps, np.uint64(_LARGEST_EXPONENT // preference.numerator), out=gaps)
         gaps *= np.uint64(preference.numerator)
         return gaps
-
-    def _refill(
-        self, size: int, words_per_outcome: int, draw: Callable[[int, NDArray[np.uint64]], tuple[int, int]]
-    ) -> None:
-        """Call ``draw(complete, words)`` until ``size`` outcomes are complete; unused words go into the next call."""
-        done = 0
-        unused_words = self._words(0)
-        while done < size:
-            need = (size - done) * words_per_outcome + 32
-            words: NDArray[np.uint64] = self.scratch.array(min(need, _CHUNK // 8) + unused_words.size, np.uint64)
-            words[: unused_words.size] = unused_words
-            self._fill(words[unused_words.size :].view(np.uint8))
-            done, used = draw(done, words)
-            unused_words = words[used:]
 
     def _words(self, count: int) -> NDArray[np.uint64]:
         if count == 0:
@@ -344,7 +333,7 @@ class NoiseSource:
 
     @staticmethod
     def _reseed() -> CipherContext:
-        """Return AES-256 in counter mode under a fresh key; our copy of the key is wiped at once."""
+        """Return AES-256 in counter mode under a fresh key; the only other copy of the key is wiped."""
         key = np.empty(32, np.uint8)
         system_entropy(key)
         try:
@@ -362,6 +351,6 @@ def _digits_of(threshold: int) -> NDArray[np.uint64]:
 
 
 def counter_mode(key: NDArray[np.uint8]) -> CipherContext:
-    """Return an AES-256-CTR keystream; the counter may start at 0 since a key is used once."""
+    """Return an AES-256-CTR keystream; the counter may start at 0 since every key is used once."""
     view: Any = key.data
     return Cipher(algorithms.AES(view), modes.CTR(bytes(16))).encryptor()

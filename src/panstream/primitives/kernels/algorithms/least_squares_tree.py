@@ -1,9 +1,10 @@
-"""Loops of the online least-squares tree. All of it is noise: data enters only as the exact running total.
+"""Loops of the online least-squares tree. They handle noise only: data enters as the exact running total.
 
-Under a node that is open, ``siblings[level]`` holds the noise of all its children, past and future. The answer's noise
-is the least-squares estimate, from these, of the noise of all slots so far: a filter of two numbers (what is complete,
-what is to come) that climbs from the leaf to the top. Corrections are rounded to whole 2**-10 units, and since they
-depend only on differences that data cannot move, rounding does not touch the privacy proof.
+Under an open node, ``siblings[level]`` holds the noise of all its children, past and future. The answer's noise is the
+least-squares estimate, from these, of the noise of all slots so far: a filter with two states (complete children,
+children to come) that climbs from the leaf to the top. Corrections are rounded to whole 2**-10 units; they depend only
+on differences of noise, never on data, so rounding does not affect the privacy proof. Compiled because every slot
+depends on the one before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FRACTION = 10
 
 @njit(cache=True, nogil=True)
 def draws_needed(digits: NDArray[np.int64], radices: NDArray[np.int64], slots: int) -> int:
-    """Return how many draws ``slots`` further slots open nodes for."""
+    """Return how many draws the nodes need that open during the next ``slots`` slots."""
     now = digits.copy()
     top = radices.size - 1
     count = 0
@@ -58,6 +59,7 @@ def open_below(
     return used
 
 
+# One step of the filter per level; variances depend on ``digits`` alone, so callers can plan without drawing.
 @njit(cache=True, nogil=True)
 def answer(
     siblings: NDArray[np.int64],
@@ -93,6 +95,7 @@ def answer(
     return done, done_done
 
 
+# Closed children are folded into their parent as soon as it is complete, so memory stays logarithmic in the slots.
 @njit(cache=True, nogil=True)
 def advance(
     siblings: NDArray[np.int64],

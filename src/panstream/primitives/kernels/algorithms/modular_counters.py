@@ -1,7 +1,8 @@
 """Counters modulo q = prime · width: additions, and how many lie in blocks that are quadratic residues.
 
 The block of a counter c is c // width, an element of the field of ``prime`` elements; ``width`` is 1 for counters that
-live in the field itself. Everything is exact 64-bit integer arithmetic: q is below 2**62 and so is every weight.
+are elements of the field. Everything is exact 64-bit integer arithmetic: q is below 2**62 and so is every weight, so no
+sum of two overflows. Compiled because products modulo q need 128 bits, which NumPy does not have.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ def draw_start(
     prime: int,
     width: int,
 ) -> None:
-    """Set counters to block·width + offset, the block being (plus + 1)² where the coin shows 1 and -minus²
-    elsewhere.
+    """Set counters to block·width + offset; the block is (plus + 1)² where the coin shows 1, else -minus².
+
+    The prime is 3 modulo 4, so -minus² runs over 0 and the non-residues.
     """
     taken = 0
     for i in range(counters.size):
@@ -96,6 +98,7 @@ def draw_start(
         counters[i] = block * width + (offsets[i] if width > 1 else 0)
 
 
+# Masks instead of branches: whether a counter wraps is as random as the counter, which defeats branch prediction.
 @njit(cache=True, nogil=True, forceinline=True)
 def _add_modulo(counter: np.int64, step: np.int64, modulus: int) -> Any:
     """Return counter + step modulo ``modulus`` for a step between -modulus and modulus."""
@@ -115,6 +118,7 @@ def _reduce(weight: np.int64, modulus: int, inverse: np.uint64) -> Any:
     return -rest if weight < 0 else rest
 
 
+# Three loops, since testing in every row whether weights differ and need reduction costs as much as the addition.
 @njit(cache=True, nogil=True)
 def add(
     counters: NDArray[np.int64],
@@ -123,7 +127,7 @@ def add(
     modulus: int,
     inverse: np.uint64,
 ) -> None:
-    """Add each weight to its cell; a single weight stands for all rows. Cells beyond the array are not sampled.
+    """Add each weight to its cell; a single weight applies to all rows. Cells beyond the array are not sampled.
 
     ``inverse`` is 2**64 // modulus if weights may reach the modulus, and 0 if they cannot.
     """
@@ -155,7 +159,7 @@ def add_multiples(
     prime: int,
     inverse: np.uint64,
 ) -> None:
-    """Add weight·multiplier to every row's cell, modulo ``prime``; a single weight stands for all rows."""
+    """Add weight·multiplier to every row's cell, modulo ``prime``; a single weight applies to all rows."""
     stride = 0 if weights.size == 1 else 1
     if prime == _MERSENNE:
         for i in range(cells.size):
@@ -190,8 +194,9 @@ def points_of(words: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
 def plus_counts(
     counters: NDArray[np.int64], prime: int, width: int, first: int, readings: int, totals: NDArray[np.int64]
 ) -> None:
-    """Count, for each of ``totals.size`` equal rows, the residues among the blocks of counter - first, - first +
-    width, ...
+    """Count, per row, the residues among the blocks of ``readings`` shifted readings of each counter.
+
+    Rows are ``totals.size`` equal parts of ``counters``; the readings are counter - first + i·width.
     """
     row = counters.size // totals.size
     modulus = prime * width
@@ -220,9 +225,7 @@ def count_zero(counters: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
 def sum_hats(
     counters: NDArray[np.int64], modulus: int, width: int, first: int, readings: int, totals: NDArray[np.int64]
 ) -> None:
-    """Sum max(0, width - distance to c) over each row and the centres c = first, first - width, ..., modulo
-    ``modulus``.
-    """
+    """Sum, per row, max(0, width - distance to c) over the centres c = first, first - width, ... modulo ``modulus``."""
     row = counters.size // totals.size
     for r in range(totals.size):
         total = np.int64(0)

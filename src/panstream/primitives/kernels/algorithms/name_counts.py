@@ -1,4 +1,7 @@
-"""Names of a batch as bytes: counting equal ones, padding them to one width, spelling integers."""
+"""Names of a batch as bytes: count equal ones, pad them to one width, format integers.
+
+Compiled because Python objects for names would stay in memory; these work in arrays that the caller wipes.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ _A = np.uint64(0x9E3779B97F4A7C15)
 _B = np.uint64(0xBF58476D1CE4E5B9)
 _C = np.uint64(0x94D049BB133111EB)
 _ONE = np.uint64(1)
-_PROBES = 16  # equal names are looked for in so many places; beyond, a row moves the cells by itself
+_PROBES = 16  # slots searched for an equal name; a row that finds none updates the cells on its own
 
 
 @njit(cache=True, nogil=True)
 def hash_of_name(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
-    """Return a hash of a name, which its last eight bytes end, whatever was read of them before."""
+    """Return a hash of a name; its last eight bytes are read as one word, even if that overlaps the word before."""
     mixed = np.uint64(stop - start) * _C + _ONE
     if stop - start < 8:
         rest = np.uint64(0)
@@ -62,9 +65,10 @@ def count_names(
     firsts: NDArray[np.int32],
     counts: NDArray[np.int32],
 ) -> int:
-    """Write the first row and the count of every name; return how many. ``slots`` are a power of two, all -1.
+    """Write the first row and the count of every name; return how many. ``slots`` has a power of two of -1.
 
-    Bytes are compared, not hashes alone: were two names counted as one, a row would decide which one the others are.
+    Bytes are compared and not hashes only: if two names could be counted as one, one row would change the name under
+    which other rows count, and the sensitivity to a row would no longer be one event.
     """
     count = 0
     mask = np.uint64(slots.size - 1)
@@ -99,14 +103,14 @@ def count_names(
 
 @njit(cache=True, nogil=True)
 def count_codes(codes: NDArray[Any], counts: NDArray[np.int32]) -> None:
-    """Add to ``counts`` how often every code comes."""
+    """Add the number of occurrences of every code to ``counts``."""
     for i in range(codes.size):
         counts[codes[i]] += 1
 
 
 @njit(cache=True, nogil=True)
 def keep_used(counts: NDArray[np.int32], entries: NDArray[np.int32]) -> int:
-    """Write which entries came, move their counts to the front, and return how many they are."""
+    """Write the indices of non-zero counts to ``entries``, move those counts to the front, and return their number."""
     count = 0
     for i in range(counts.size):
         if counts[i]:
@@ -124,7 +128,7 @@ def pad_names(
     sizes: NDArray[np.uint16],
     text: NDArray[np.uint8],
 ) -> None:
-    """Write names into the rows of ``text``, as far as they have room, and how many bytes of each there are."""
+    """Copy names into the rows of ``text``, truncated to its width, and write their sizes in bytes."""
     for i in range(firsts.size):
         start = offsets[firsts[i]]
         size = min(offsets[firsts[i] + 1] - start, text.shape[1])
@@ -135,7 +139,7 @@ def pad_names(
 
 @njit(cache=True, nogil=True)
 def find_padded(chosen: NDArray[np.int64], sizes: NDArray[np.uint16], width: int, offsets: NDArray[np.int64]) -> None:
-    """Write where the names of some rows of ``text``, of ``width`` bytes each, begin and end."""
+    """Write start and end of the names in the chosen rows of a text with ``width`` bytes per row."""
     for i in range(chosen.size):
         offsets[2 * i] = chosen[i] * width
         offsets[2 * i + 1] = chosen[i] * width + sizes[chosen[i]]

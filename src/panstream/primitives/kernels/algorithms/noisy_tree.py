@@ -1,4 +1,7 @@
-"""Loops of the tree counters: close nodes slot by slot, place numbers on a grid, keep a user's first rows."""
+"""Loops of the tree counters: close nodes slot by slot, quantise values, select the first rows of each user.
+
+Compiled because every slot depends on the one before, and users are compared byte by byte in the caller's memory.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def count_closings(
 ) -> tuple[int, int, bool]:
     """Return (slots done, nodes above the leaves that close, whether the root closed), stopping after the root.
 
-    ``digits`` has one entry per level and is left as it was; ``weights`` has one per level below the root.
+    ``digits`` has one entry per level and is not changed; ``weights`` has one per level below the root.
     """
     now = digits.copy()
     last = now.size - 1
@@ -41,7 +44,7 @@ def count_closings(
 
 @njit(cache=True, nogil=True)
 def closed_levels(weights: NDArray[np.int64], capacity: int, out: NDArray[np.int64]) -> None:
-    """Write for every slot of a tree without root how many levels close at its end."""
+    """Write, for every slot of a tree without root, how many levels close at its end."""
     digits = np.zeros(weights.size, np.int64)
     spent = 0
     for slot in range(out.size):
@@ -73,13 +76,13 @@ def advance(
     variances: NDArray[np.float64],
     released: NDArray[np.int64],
 ) -> int:
-    """Take one row of ``values`` per slot, close the nodes that are complete, and write the answers.
+    """Process one row of ``values`` per slot: close the nodes that are complete and write the answers.
 
     ``sums[level]`` holds the estimates of the closed nodes whose parent is open, and their variance in draws; ``past``
-    the same of closed epochs, with the variance in squared units. Of the last slot ``released`` keeps the noisy sums
-    level by level. Returns how many levels closed in the last slot. Noise is used up in order: the releases of a
-    slot from the leaf up, then the starts of what it reopens; a leaf starts noised only if ``leaf_starts`` and only
-    after the last slot, since the others are filled and closed within this call.
+    the same for closed epochs, with the variance in squared units. ``released`` receives the noisy sums of the last
+    slot, level by level. Returns how many levels closed in the last slot. Noise is consumed in order: the releases of a
+    slot from the leaf up, then the starting noise of the nodes it reopens. A leaf starts with noise only if
+    ``leaf_starts`` and only after the last slot, since the other leaves are filled and closed within this call.
     """
     levels, width = accumulators.shape
     last = levels - 1
@@ -98,7 +101,7 @@ def advance(
         while True:
             own_draws = float(draws[level] + 1)
             below_draws = 0.0
-            trust = 1.0  # in the node's own sum, against that of its children
+            trust = 1.0  # weight of the node's own sum against that of its children
             if level > 0:
                 below_draws = sums[level - 1, width]
                 trust = below_draws / (below_draws + own_draws)
@@ -164,7 +167,7 @@ def first_outside(values: NDArray[np.float64], lower: float, upper: float) -> in
 def quantize(
     values: NDArray[np.float64], origin: float, step: float, low: int, high: int, out: NDArray[np.int64]
 ) -> None:
-    """Write the nearest whole number of steps from ``origin``, moved into low..high."""
+    """Write the nearest whole number of steps from ``origin``, clamped to low..high."""
     for row in range(values.size):
         steps = np.rint((values[row] - origin) / step)
         out[row] = low if steps < low else high if steps > high else np.int64(steps)
@@ -188,7 +191,7 @@ def count_cells(cells: NDArray[np.int64], branching: int, depth: int, totals: ND
 def row_addresses(
     offsets: NDArray[Any], address: np.uint64, addresses: NDArray[np.uint64], lengths: NDArray[np.int64]
 ) -> None:
-    """Write where in memory every row is, of data at an address, and how many bytes it has."""
+    """Write address and length in bytes of every row of the data at ``address``."""
     for row in range(addresses.size):
         addresses[row] = address + np.uint64(offsets[row])
         lengths[row] = offsets[row + 1] - offsets[row]
@@ -196,7 +199,6 @@ def row_addresses(
 
 @njit(cache=True, nogil=True)
 def _same(one: np.uint64, other: np.uint64, length: Any) -> bool:
-    """Return whether two stretches of memory hold the same bytes."""
     same = np.uint64(0)
     while same < np.uint64(length) and byte_at(one + same) == byte_at(other + same):
         same += np.uint64(1)
@@ -213,11 +215,12 @@ def keep_first_rows(
     counts: NDArray[np.int64],
     keep: NDArray[np.uint8],
 ) -> None:
-    """Set keep to 1 for the first ``max_rows`` rows of every id, which is ``lengths[row]`` bytes at the address
-    ``addresses[row]``.
+    """Set keep to 1 for the first ``max_rows`` rows of every id and to 0 for the others.
 
-    ``table`` has a power of two of entries, more than rows, each the first row of an id; ``counts`` must be zero at
-    first and tells free entries from used ones. Ids are equal if their bytes are: hashes only say where to look.
+    The id of a row is ``lengths[row]`` bytes at the address ``addresses[row]``. ``table`` has a power of two of
+    entries, more than rows, each the first row of an id; ``counts`` must be zero at first and is positive for used
+    entries. Ids are equal if their bytes are; hashes only choose where probing starts. Were equal hashes enough, one
+    user could push out another's rows, and the bound on contributions would be wrong.
     """
     mask = np.uint64(table.size - 1)
     for row in range(hashes.size):

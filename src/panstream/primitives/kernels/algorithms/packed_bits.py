@@ -1,6 +1,7 @@
-"""Stored bits, eight cells to a byte, lowest bit first: drawing afresh, toggling, merging and counting them.
+"""Stored bits, eight cells to a byte, lowest bit first: redraw, toggle, merge and count them.
 
-Bits beyond the last cell are 0. Coins and marks are bytes 0 and 1, one a cell or row.
+Bits beyond the last cell are 0. Coins and marks are bytes 0 and 1, one per cell or row. Compiled because rows of one
+cell must take effect in order, which NumPy's indexed assignment does not promise, and because it would copy the cells.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from panstream.primitives.kernels.machine_words import prefetch
 Bytes = NDArray[np.uint8]
 
 _AHEAD = 128
-_CACHED = 1 << 18  # bytes of a table that the nearer caches hold
+_CACHED = 1 << 18  # bytes of a table that stay in the second-level cache
 
 
 @njit(cache=True, nogil=True)
 def pack(cells: Bytes, bits: Bytes) -> None:
-    """Write cells, bytes 0 and 1, into the first bits; the rest of the last byte becomes 0."""
+    """Pack cells, bytes 0 and 1, into bits; the rest of the last byte becomes 0."""
     full = cells.size // 8
     for index in range(full):
         byte = np.uint8(0)
@@ -44,15 +45,15 @@ def _set(bits: Bytes, cell: np.uint64, coin: np.uint8) -> None:
 
 @njit(cache=True, nogil=True)
 def scatter(bits: Bytes, cells: NDArray[Any], coins: Bytes) -> None:
-    """Set the bit of every cell to its coin, row by row; every cell is known to be one.
+    """Set the bit of every cell to its coin, row by row; all cells lie within the table.
 
-    Of a large table, each bit is a line of cache to wait for, so they are asked for ``_AHEAD`` rows before.
+    In a large table each bit is a cache miss, so its line is prefetched ``_AHEAD`` rows before.
     """
     fetched = max(cells.size - _AHEAD, 0) if bits.size > _CACHED else 0
     ahead = cells[_AHEAD:]
     cells_left = cells[fetched:]
     coins_left = coins[fetched:]
-    for i in range(fetched):  # an index that may be negative costs a comparison; those from 0 on are known not to be
+    for i in range(fetched):  # slices indexed from 0: numba proves those not negative and omits a test
         prefetch(bits, np.uint64(ahead[i]) >> np.uint64(3))
         _set(bits, np.uint64(cells[i]), coins[i])
     for i in range(cells_left.size):
@@ -65,9 +66,7 @@ def redraw(bits: Bytes, size: int, cells: NDArray[np.int64], coins: Bytes) -> No
     for i in range(cells.size):
         cell = np.uint64(cells[i])
         if cell < np.uint64(size):
-            byte = cell >> np.uint64(3)
-            shift = np.uint8(cell & np.uint64(7))
-            bits[byte] = (bits[byte] & ~(np.uint8(1) << shift)) | (coins[i] << shift)
+            _set(bits, cell, coins[i])
 
 
 @njit(cache=True, nogil=True)
@@ -82,16 +81,14 @@ def select_coin(coins: Bytes, others: Bytes, weights: NDArray[np.int64]) -> None
 def count_and_redraw(
     counters: NDArray[np.int32], bits: Bytes, cells: NDArray[np.int64], coins: Bytes, crop: int
 ) -> None:
-    """Move each row's counter on by one modulo ``crop``; where it wraps, set the bit to the row's coin."""
+    """Increment each row's counter modulo ``crop``; where it wraps, set the bit to the row's coin."""
     for i in range(cells.size):
         cell = cells[i]
         if cell < counters.size:
             following = counters[cell] + 1
             if following == crop:
                 following = 0
-                byte = cell >> 3
-                shift = np.uint8(cell & 7)
-                bits[byte] = (bits[byte] & ~(np.uint8(1) << shift)) | (coins[i] << shift)
+                _set(bits, np.uint64(cell), coins[i])
             counters[cell] = following
 
 
@@ -117,7 +114,7 @@ def toggle(bits: Bytes, cells: NDArray[Any]) -> None:
 
 @njit(cache=True, nogil=True)
 def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes, both: Bytes, out: Bytes) -> None:
-    """Write 0 where both bits are 0 and else the coin for the pair of bits; all are packed."""
+    """Write 0 where both bits are 0, else the coin for the pair of bits; all arrays are packed."""
     for index in range(out.size):
         one = first[index]
         other = second[index]
@@ -128,7 +125,7 @@ def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes,
 
 @njit(cache=True, nogil=True)
 def count_set_bits(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: NDArray[np.int64]) -> None:
-    """Add every bit to ``ones[pattern, level]``; the pattern's bit j is what row j of ``frozen`` shows."""
+    """Add every bit to ``ones[pattern, level]``; bit j of the pattern is the cell's bit in row j of ``frozen``."""
     for level in range(ones.shape[1]):
         cell = level * buckets
         end = (level + 1) * buckets
@@ -150,7 +147,7 @@ def count_set_bits(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: N
 
 @njit(cache=True, nogil=True)
 def _ones_of_bytes(bits: Bytes, start: int, stop: int) -> np.int64:
-    """Return the number of ones of whole bytes, by adding neighbours in pairs, fours and eights."""
+    """Count the set bits of whole bytes by pairwise sums, which become vector instructions without popcount."""
     total = np.int64(0)
     for index in range(start, stop):
         byte = bits[index]

@@ -1,26 +1,28 @@
 """Loops of the continual counters over arrays of slots: partial sums, segments, windows, decayed sums.
 
-Noise comes in ready drawn. An accumulator that is open is kept minus the running total while a loop runs, so that a
-slot costs as much as the sums that open or close in it and not as all that are open.
+Noise is drawn by the caller. While a loop runs, open accumulators are stored minus the running total, so that a slot
+costs as much as the sums that open or close in it, not as all that are open. Compiled because every slot depends on the
+one before. Which sums open and close depends on the time only, never on the values.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from panstream.primitives.kernels import machine_words
+from panstream.primitives.kernels.jit import part
+
 IDLE = -1
 
 
-@njit(cache=True, nogil=True)
-def trailing_zeros(number: int) -> int:
+@part
+def trailing_zeros(number: int) -> Any:
     """Return how often a positive number can be halved."""
-    zeros = 0
-    while number & 1 == 0:
-        number >>= 1
-        zeros += 1
-    return zeros
+    return np.int64(machine_words.trailing_zeros(np.uint64(number)))
 
 
 @njit(cache=True, nogil=True)
@@ -46,7 +48,7 @@ def binary_slots(
     totals: NDArray[np.int64],
     starts: NDArray[np.int64],
     releases: NDArray[np.int64],
-    bare_leaves: bool,
+    noiseless_leaves: bool,
     answers: NDArray[np.float64],
     draws: NDArray[np.float64],
 ) -> None:
@@ -79,7 +81,7 @@ def binary_slots(
         for below in range(level):
             if slot + (1 << below) > horizon:
                 break
-            if below == 0 and bare_leaves:
+            if below == 0 and noiseless_leaves:
                 accumulators[0] = -running
                 open_draws[0] = 0
             else:
@@ -109,7 +111,7 @@ def segment_slots(
     sums: NDArray[np.int64],
     draws: NDArray[np.int64],
 ) -> None:
-    """Begin, add up and erase segment noises: kept[i] belongs to the segment of 2**i times that is running."""
+    """Start, sum and erase segment noise: ``segment_noise[i]`` is that of the open segment of 2**i ticks."""
     levels = segment_noise.size
     used = 0
     total = np.int64(0)
@@ -138,7 +140,7 @@ def segment_slots(
 
 @njit(cache=True, nogil=True)
 def window_node(level: int, offset: int, window: int) -> int:
-    """Return where the node of ``level`` that holds ``offset`` is stored within its block."""
+    """Return the index, within its block, of the node of ``level`` that covers ``offset``."""
     level_start = 0
     for below in range(level):
         level_start += (window + (1 << below) - 1) >> below
@@ -146,7 +148,7 @@ def window_node(level: int, offset: int, window: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def window_draws(time: int, slots: int, window: int, levels: int, bare_slots: bool) -> int:
+def window_draws(time: int, slots: int, window: int, levels: int, noiseless_slots: bool) -> int:
     """Count the draws for the slots time+1 .. time+slots: one for each node that closes, one for each that opens."""
     count = 0
     for slot in range(time, time + slots):
@@ -157,7 +159,7 @@ def window_draws(time: int, slots: int, window: int, levels: int, bare_slots: bo
         following = (slot + 1) % window
         for level in range(levels):
             if following & ((1 << level) - 1) == 0:
-                count += not (bare_slots and (level == 0 or following + 1 == window))
+                count += not (noiseless_slots and (level == 0 or following + 1 == window))
     return count
 
 
@@ -165,7 +167,7 @@ def window_draws(time: int, slots: int, window: int, levels: int, bare_slots: bo
 def _cover(
     closed: NDArray[np.int64], draws: NDArray[np.int64], first: int, start: int, stop: int, window: int, levels: int
 ) -> tuple[np.int64, np.int64]:
-    """Add up the nodes that cover the offsets start .. stop-1 of the block stored from ``first`` on."""
+    """Sum the nodes that cover the offsets start .. stop-1 of the block stored from ``first`` on, and their draws."""
     total = np.int64(0)
     count = np.int64(0)
     while start < stop:
@@ -189,7 +191,7 @@ def window_slots(
     window: int,
     totals: NDArray[np.int64],
     noise: NDArray[np.int64],
-    bare_slots: bool,
+    noiseless_slots: bool,
     answers: NDArray[np.float64],
     draws: NDArray[np.float64],
 ) -> None:
@@ -216,7 +218,7 @@ def window_slots(
             if following & ((1 << level) - 1) == 0:
                 accumulators[level] = -running
                 open_draws[level] = 0
-                if not (bare_slots and (level == 0 or following + 1 == window)):
+                if not (noiseless_slots and (level == 0 or following + 1 == window)):
                     accumulators[level] += noise[used]
                     open_draws[level] = 1
                     used += 1
@@ -233,7 +235,7 @@ def window_slots(
 
 @njit(cache=True, nogil=True)
 def max_window_nodes(window: int, levels: int) -> int:
-    """Return how many nodes an answer is made of at most."""
+    """Return the largest number of nodes that an answer sums."""
     max_nodes = 0
     ones = np.ones(2 * window + levels, np.int64)
     for offset in range(window):
@@ -251,7 +253,7 @@ def decayed_slots(
     values: NDArray[np.float64],
     answers: NDArray[np.float64],
 ) -> None:
-    """Answer with the newest value and a weighted sum of exponentially decayed ones."""
+    """Write the newest value plus a weighted sum of exponentially decayed earlier ones."""
     for row in range(values.size):
         newest = values[row]
         total = newest
@@ -263,7 +265,7 @@ def decayed_slots(
 
 @njit(cache=True, nogil=True)
 def clamp_monotone(values: NDArray[np.float64], max_step: int, last: int, out: NDArray[np.int64]) -> None:
-    """Follow ``values`` with steps from 0 to ``max_step``."""
+    """Write ``values`` made monotone: each output exceeds the one before by 0 to ``max_step``."""
     for row in range(values.size):
         step = values[row] - last
         if step > 0:

@@ -1,4 +1,7 @@
-"""One level of the search for names: the children of all kept prefixes, weighed by their released cells."""
+"""One level of the search for names: the children of all retained prefixes, scored by their released cells.
+
+Compiled because it visits 2**bits children of thousands of prefixes per level. Works on released tables only.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,17 @@ from panstream.primitives.kernels.algorithms.prefix_tables import extend_hash
 
 _B = np.uint64(0xBF58476D1CE4E5B9)
 _ONE = np.uint64(1)
-# scales: tabulated for cells, and for noise; beyond, a density counts as 0
-_TABLE = 9.0
+_TABLE = 9.0  # tabulated range of cells, and below of noise, in noise scales; beyond, a density counts as 0
 _FAR = 20.0
-_FINE = 64.0  # entries a scale
-# Of its parent's events a child has all, some, or those before the last fall
-_ALL = 0.6
+_FINE = 64.0  # table entries per scale
+_ALL = 0.6  # prior: a child has all of its parent's events, a part of them, or the number before the last drop
 _PART = 0.4
 _BACK = 0.05
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _noise_cdf(x: float, scale: float, laplace: bool) -> float:
-    """Return P(noise < x), of one Gaussian or of two Laplace draws together."""
+    """Return P(noise < x) for one Gaussian draw or the sum of two Laplace draws."""
     if laplace:
         t = abs(x) * 2.0 / scale
         tail = 0.25 * (2.0 + t) * math.exp(-t)
@@ -43,7 +44,7 @@ def _noise_pdf(x: float, scale: float, laplace: bool) -> float:
 
 @njit(cache=True, nogil=True)
 def _tables(laplace: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return density and distribution of noise of scale 1, from -FAR to FAR: to read is faster than exp and erfc."""
+    """Tabulate density and distribution of noise of scale 1, from -FAR to FAR: faster to read than exp and erfc."""
     size = int(2 * _FAR * _FINE) + 2
     densities = np.empty(size)
     belows = np.empty(size)
@@ -56,7 +57,7 @@ def _tables(laplace: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 @njit(cache=True, nogil=True, inline="always")
 def _read(table: NDArray[np.float64], z: float) -> float:
-    """Return what a table says at ``z``, between its entries in proportion; the last entry beyond it."""
+    """Return a table's value at ``z`` by linear interpolation; the last entry beyond its end."""
     position = min((z + _FAR) * _FINE, float(table.size - 2))
     index = int(position)
     return float(table[index] + (position - index) * (table[index + 1] - table[index]))
@@ -89,10 +90,10 @@ def expand_level(
     """Write the children whose score is at least ``lowest``; return how many.
 
     A node has four numbers: its score, the mean and variance of its number of events, and the number before the last
-    fall. The score is a sum of log-likelihood ratios and log priors that is never let above 0 (Fano's metric,
-    reflected). Present: all of the parent's events, a part (log-uniform from ``min_events``), or those before the fall;
-    absent: noise. In either case a cell may be ``shared`` with something heavy, and says nothing then. ``unlikely`` is
-    exp(-prior): most children are dropped without a logarithm.
+    drop. The score is a sum of log-likelihood ratios and log priors, capped at 0 (Fano's metric, reflected). Present
+    means: all of the parent's events, a part (log-uniform from ``min_events``), or the number before the drop; absent:
+    noise. In either case a cell may be ``shared`` with a heavy item and then carries no information. ``unlikely`` is
+    exp(-prior): most children are rejected without a logarithm.
     """
     count = 0
     shift = np.uint64(64 - power)
@@ -170,7 +171,7 @@ def expand_level(
                 else:
                     out_nodes[1, count] = max(e, min_events)
                     out_nodes[2, count] = noise
-                    if variance < 0.9 * noise:  # only a mass that was seen twice is worth going back to
+                    if variance < 0.9 * noise:  # a mass that a second cell has confirmed: worth returning to
                         out_nodes[3, count] = mass
             count += 1
     return count

@@ -1,8 +1,8 @@
-"""Names in prefix tables: moving cells, looking counts up.
+"""Names in prefix tables: update cells, look up counts.
 
-A name is read in symbols of ``bits`` bits. Its prefix of j symbols has a hash, carried on from the one before, and one
-signed cell in table j; on the first levels, where all prefixes have room, the cell is the prefix itself. The whole name
-has one signed cell in every row.
+A name is read in symbols of ``bits`` bits. Its prefix of j symbols has a hash, extended from the previous one, and one
+signed cell in table j; on the first levels, whose tables have a cell for every prefix, the cell is the prefix itself.
+The whole name has one signed cell in every row. Compiled because each hash depends on the one before.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _A = np.uint64(0x9E3779B97F4A7C15)
 _B = np.uint64(0xBF58476D1CE4E5B9)
 _C = np.uint64(0x94D049BB133111EB)
 _ONE = np.uint64(1)
-_TOGETHER = 1 << 12  # names whose cells are moved together
-_STRIDE = _TOGETHER + 64  # from a byte of those names to the next: a power of two would fill one set of the cache
+_TOGETHER = 1 << 12  # names that pass through the levels together
+_STRIDE = _TOGETHER + 64  # distance between bytes of a name: a power of two would map all to one cache set
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -31,7 +31,7 @@ def extend_hash(prefix: np.uint64, symbol: np.uint64) -> np.uint64:
 
 @njit(cache=True, nogil=True, inline="always")
 def cell_word(name: np.uint64, row: np.uint64) -> np.uint64:
-    """Return a word of which the upper bits are a name's cell in a row, and the lowest its sign."""
+    """Return a word whose upper bits are a name's cell in a row and whose lowest bit is its sign."""
     mixed = (name + row * _C + _ONE) * _B
     mixed = (mixed ^ (mixed >> np.uint64(32))) * _C
     return mixed ^ (mixed >> np.uint64(29))
@@ -39,7 +39,7 @@ def cell_word(name: np.uint64, row: np.uint64) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
-    """Return where a name of at most ``longest`` bytes ends: not within a character of UTF-8."""
+    """Return the end of a name truncated to ``longest`` bytes, but not within a character of UTF-8."""
     if stop - start <= longest:
         return stop
     end = start + longest
@@ -50,7 +50,7 @@ def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
 
 
 def scratch_for_update(longest: int, array: Callable[[int, Any], NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """Return what ``update_cells`` works in, made by ``array(size, type)``; whoever owns it wipes it."""
+    """Allocate the working memory of ``update_cells`` by ``array(size, type)``; the caller wipes it."""
     buffers = (array(_TOGETHER, kind) for kind in (np.uint64, np.int64, np.int32))
     return (*buffers, array(longest + 2, np.int64), array(longest * _STRIDE, np.uint8))
 
@@ -73,23 +73,22 @@ def update_cells(
     ends: NDArray[np.int64],
     text: NDArray[np.uint8],
 ) -> None:
-    """Move the cells of every name by its count, with the cells' signs; cells come round at 2**31.
+    """Add every name's count to its cells, with the cells' signs; cells wrap around at 2**31.
 
-    The tables may be some of all: ``starts`` says at which level that is here each byte's begin, -1 if they are
-    elsewhere, and ``numbers`` which rows are here.
+    The tables may be those of one shard: ``starts`` has the local level at which each byte's levels begin, or -1 if
+    another shard has them, and ``numbers`` the rows that are local.
 
-    Some thousand names go through the levels together: a table then stays in the cache, and hashes do not wait for each
-    other. They are put in the order of their lengths, the longest first, and their bytes one beside the other in
-    ``text``, so that each step reads on where the last one did. The last five arrays are those of
-    ``scratch_for_update``.
+    Thousands of names pass through the levels together, so that a table stays in the cache and hashes do not wait for
+    each other. They are sorted by length, longest first, and their bytes are transposed in ``text``, so that each step
+    reads memory in order. The last five arrays are those of ``scratch_for_update``.
     """
     longest = starts.size
-    last_here = -1
+    last_local = -1
     for pos in range(longest):
         if starts[pos] >= 0:
-            last_here = pos
+            last_local = pos
     if numbers.size:
-        last_here = longest - 1  # rows take the hash of the whole name
+        last_local = longest - 1  # rows are indexed by the hash of the whole name
     row_shift = np.uint64(64 - _log2(rows.shape[1]))
     for start in range(0, firsts.size, mixed.size):
         stop = min(start + mixed.size, firsts.size)
@@ -103,13 +102,13 @@ def update_cells(
             begin = offsets[firsts[i]]
             size = cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin
             index = ends[longest - size]
-            ends[longest - size] += 1  # in the end, where the names of this length end
+            ends[longest - size] += 1  # after the loop: the end of the names of this length
             mixed[index] = seed
             order[index] = firsts[i]
             weights[index] = counts[i]
             for pos in range(size):
                 text[pos * _STRIDE + index] = data[begin + pos]
-        for pos in range(last_here + 1):
+        for pos in range(last_local + 1):
             if ends[longest - pos - 1]:
                 some = mixed[: ends[longest - pos - 1]]
                 if starts[pos] >= 0:
@@ -130,7 +129,7 @@ def update_cells(
 
 @njit(cache=True, nogil=True)
 def _skip_byte(text: NDArray[np.uint8], bits: int, pos: int, mixed: NDArray[np.uint64]) -> None:
-    """Carry the hashes on over a byte whose levels are elsewhere."""
+    """Extend the hashes by a byte whose levels belong to another shard."""
     mask = np.uint64((1 << bits) - 1)
     for i in range(mixed.size):
         byte = np.uint64(text[pos * _STRIDE + i])
@@ -147,12 +146,12 @@ def _update_byte(
     pos: int,
     mixed: NDArray[np.uint64],
 ) -> None:
-    """Move the cells of the prefixes that end in the byte at ``pos``; ``levels`` are those of this byte."""
+    """Update the cells of the prefixes that end in the byte at ``pos``; ``levels`` are those of this byte."""
     per = 8 // bits
     power = _log2(levels.shape[1])
     shift = np.uint64(64 - power)
     mask = np.uint64((1 << bits) - 1)
-    direct = power // bits - pos * per  # levels of this byte that have room for all prefixes
+    direct = power // bits - pos * per  # levels of this byte with a cell for every prefix
     if per == 2 and direct <= 0:
         letters = text[pos * _STRIDE : pos * _STRIDE + mixed.size]
         _update_nibbles(letters, weights, levels[0], levels[1], shift, mixed)
@@ -184,7 +183,7 @@ def _update_nibbles(
     shift: np.uint64,
     mixed: NDArray[np.uint64],
 ) -> None:
-    """Do the same for two half bytes at once, where all cells are hashed: this is where the time goes."""
+    """Update two levels of four bits at once, where all cells are hashed: nearly all time is spent here."""
     for i in range(mixed.size):
         byte = np.uint64(letters[i])
         weight = weights[i]
@@ -209,7 +208,7 @@ def _log2(size: int) -> int:
 def hash_names(
     offsets: NDArray[Any], data: NDArray[np.uint8], longest: int, bits: int, seed: np.uint64, out: NDArray[np.uint64]
 ) -> None:
-    """Write the hash by which every name has its cells in the rows."""
+    """Write the hash of every whole name, which selects its cells in the rows."""
     mask = np.uint64((1 << bits) - 1)
     for i in range(out.size):
         stop = cut_at(data, offsets[i], offsets[i + 1], longest)
@@ -222,7 +221,7 @@ def hash_names(
 
 @njit(cache=True, nogil=True)
 def extend_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the hashes of names that begin so and were cut."""
+    """Return the hashes of truncated names from the hashes of their first bytes."""
     out = np.empty_like(hashes)
     for i in range(hashes.size):
         out[i] = extend_hash(hashes[i], np.uint64(256))
@@ -238,9 +237,9 @@ def look_up(
     values: NDArray[np.float64],
     agreeing: NDArray[np.int32],
 ) -> None:
-    """Write for every name the mean of the rows within 4 scales of their median, and how many those are.
+    """Write, for every name, the mean of the rows within 4 scales of their median, and the number of those rows.
 
-    With a salt other than 0 the cells are those of no name: such values have the law of names that never came.
+    With a salt other than 0 the cells belong to no name: the values are distributed like those of absent names.
     """
     count = rows.shape[0]
     shift = np.uint64(64 - _log2(rows.shape[1]))

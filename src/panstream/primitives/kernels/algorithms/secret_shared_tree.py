@@ -1,8 +1,9 @@
-"""One tick of the least-squares tree on shares: integers of 128 bits and public whole weights, nothing is divided.
+"""One tick of the least-squares tree on secret shares: 128-bit integers and public integer weights, no division.
 
 A number is two words, the low one first. ``siblings`` are in units of 1, ``complete[level]`` in units of
 2**-(12·level); an answer is in units of 2**-(12·top). Every step is linear, so shares go through it like the numbers
-they are shares of. The modulus is 2**128, or for enumerations a small number.
+they are shares of. The modulus is 2**128, or a small number in audits that enumerate all states. Compiled because NumPy
+has no 128-bit integers. Control flow depends on public digits only, never on a share; scratch is zeroed at the end.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _add_scaled(into: Words, number: Words, weight: int, shift: int, modulus: np
 
 @njit(cache=True, nogil=True)
 def open_nodes(level: int, siblings: Words, radices: Integers, noise: Words) -> None:
-    """Let the noise of the nodes that open on the levels up to ``level`` be one machine's own draws."""
+    """Set the noise share of the nodes that open on the levels up to ``level`` to one party's own draws."""
     top = radices.size - 1
     used = 0
     width = siblings.shape[2]
@@ -103,7 +104,7 @@ def answer_wide(
     modulus: np.uint64,
     out: Words,
 ) -> None:
-    """Write the running total and the noise of all slots so far, the least-squares estimate from the nodes' noise."""
+    """Write a share of the running total plus the least-squares estimate of the noise of all slots so far."""
     top = radices.size - 1
     unit = 0
     done = np.zeros(2, np.uint64)

@@ -1,4 +1,8 @@
-"""Loops over shares: dense marks of a batch, bits turned into integers, thermometers moved up, numbers of 128 bits."""
+"""Loops over secret shares: dense marks of a batch, bits to integers, thermometer codes, 128-bit sums.
+
+Compiled because NumPy would leave temporary arrays of shares behind. Branches depend on a batch in the dealer, on
+masked bits, or on one share, which is uniformly random by itself.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ Words = NDArray[np.uint64]
 
 @njit(cache=True, nogil=True)
 def mark_last(touched: Bytes, values: Bytes, cells: NDArray[Any], weights: NDArray[Any]) -> None:
-    """Mark the cell of every row, with 1 for an insert and 0 for a delete; cells beyond the last are left out."""
+    """Mark the cell of every row, with 1 for an insert and 0 for a delete; cells beyond the last are ignored."""
     for i in range(cells.size):
         if cells[i] < touched.size:
             touched[cells[i]] = np.uint8(1)
@@ -35,7 +39,7 @@ def mark_last(touched: Bytes, values: Bytes, cells: NDArray[Any], weights: NDArr
 
 @njit(cache=True, nogil=True)
 def add_capped(arrivals: Bytes, cells: NDArray[Any], weights: NDArray[Any], cap: int) -> None:
-    """Add the weights of every cell's rows, up to ``cap``; cells beyond the last are left out."""
+    """Add the weights of every cell's rows, up to ``cap``; cells beyond the last are ignored."""
     for i in range(cells.size):
         if cells[i] < arrivals.size:
             total = np.int64(arrivals[cells[i]]) + weights[i]  # weights are far below 2**62
@@ -44,7 +48,7 @@ def add_capped(arrivals: Bytes, cells: NDArray[Any], weights: NDArray[Any], cap:
 
 @njit(cache=True, nogil=True)
 def complete_words(rho: Bytes, rho_share: NDArray[Any], modulus: np.uint64, out: NDArray[Any]) -> None:
-    """Write rho - own for every cell, modulo ``modulus``: own and out are shares of a bit as an integer."""
+    """Write rho - rho_share modulo ``modulus`` for every cell: the other share of the bit rho as an integer."""
     for i in range(rho_share.size):
         bit = np.uint64(rho[i >> 3] >> np.uint8(i & 7)) & np.uint64(1)
         out[i] = (modulus + bit - np.uint64(rho_share[i])) % modulus
@@ -54,7 +58,7 @@ def complete_words(rho: Bytes, rho_share: NDArray[Any], modulus: np.uint64, out:
 def count_masked(
     opened: Bytes, rho_share: NDArray[Any], width: int, first: bool, modulus: np.uint64, out: Words
 ) -> None:
-    """Add up, for every row of ``width`` cells, a share of the cells' bits; ``opened`` are the bits masked by rho.
+    """Sum a share of the cells' bits for every row of ``width`` cells; ``opened`` are the bits masked by rho.
 
     A bit is m + (1 - 2m)·rho, and ``rho_share`` is a share of rho.
     """
@@ -72,7 +76,7 @@ def count_masked(
 
 @njit(cache=True, nogil=True)
 def moves(arrivals: Bytes, mask: NDArray[Any], tau: int, chosen: NDArray[Any], term: NDArray[Any]) -> None:
-    """Write which move every user makes, one bit of tau, and what the mask makes of it; no arrivals exceed tau."""
+    """Write every user's number of arrivals as one of tau bits, and the mask's share of the shift; arrivals <= tau."""
     every = (np.uint64(1) << np.uint64(tau)) - np.uint64(1) if tau < 64 else ~np.uint64(0)
     for i in range(arrivals.size):
         k = np.uint64(arrivals[i])
@@ -84,7 +88,7 @@ def moves(arrivals: Bytes, mask: NDArray[Any], tau: int, chosen: NDArray[Any], t
 
 @njit(cache=True, nogil=True)
 def move_up(share: NDArray[Any], opened: NDArray[Any], chosen: NDArray[Any], tau: int) -> None:
-    """Add to every user's share the moves that ``chosen``, a share of one bit of tau, has; ones come in from below."""
+    """Shift every user's thermometer by the moves of ``chosen``, a share of one of tau bits; ones enter below."""
     every = (np.uint64(1) << np.uint64(tau)) - np.uint64(1) if tau < 64 else ~np.uint64(0)
     for i in range(share.size):
         e = np.uint64(opened[i])

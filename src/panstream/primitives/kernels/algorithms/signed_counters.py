@@ -1,4 +1,7 @@
-"""Counters that rows add to or take from by a public sign."""
+"""Counters to which rows add their weight with a public sign.
+
+Compiled because ``np.add.at`` is slower and converts indices, which leaves a copy of every row's counter behind.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from numpy.typing import NDArray
 
 @njit(cache=True, nogil=True)
 def add_signed(counters: NDArray[np.int64], signed_indices: NDArray[np.int64], weights: NDArray[np.int64]) -> None:
-    """Add each weight to counter ``place // 2`` where the place is even, and take it away where it is odd.
+    """Add each weight to counter ``index // 2`` where the signed index is even, subtract it where it is odd.
 
-    A single weight stands for all rows. Sums wrap around at 2**64.
+    A single weight applies to all rows. Sums wrap around at 2**64.
     """
     one = weights.size == 1
     for row in range(signed_indices.size):

@@ -1,4 +1,7 @@
-"""Counters and bits of two phases, read together."""
+"""Counters and bits of two phases, read together.
+
+Compiled so that no unpacked copy of the bits is made.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ def count_pairs(
     last: int,
     counts: NDArray[np.int64],
 ) -> None:
-    """Add every 1 to ``counts[seen bit, 0]``, and to ``counts[seen bit, 1]`` where the counters add up to ``last``."""
+    """Add every set bit to ``counts[seen bit, 0]``, and to ``counts[seen bit, 1]`` if the counters sum to ``last``."""
     for cell in range(counters.size):
         byte = cell >> 3
         shift = np.uint8(cell & 7)

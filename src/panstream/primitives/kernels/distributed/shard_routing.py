@@ -1,4 +1,8 @@
-"""Sorting the rows of a batch by the shard that owns their cells."""
+"""Sort the rows of a batch by the shard that owns their cells: a counting sort.
+
+Compiled so that only arrays the caller wipes hold cells. Every ``shards`` consecutive cells belong to different shards,
+in an order that `rotation` varies by block, so that no shard gets a whole column of a table.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ _32 = np.uint64(32)
 
 @njit(cache=True, nogil=True)
 def rotation(block: np.uint64, key: np.uint64) -> Any:
-    """Return 32 mixed bits of a block's number."""
+    """Return a 32-bit keyed hash of a block's number."""
     word = (block + key) * _GOLDEN
     word = (word ^ (word >> _32)) * _MORE
     return word >> _32
@@ -52,7 +56,7 @@ def sort_rows(
     local_cells: NDArray[Any],
     rows: NDArray[np.int64],
 ) -> None:
-    """Write every owner's local places and row numbers one behind the other, in order; ``starts`` moves along."""
+    """Write local cells and row numbers grouped by owner, in row order; ``starts`` ends as the end of each group."""
     for i in range(cells.size):
         owner = owners[i]
         if owner >= 0:

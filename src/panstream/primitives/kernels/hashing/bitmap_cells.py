@@ -1,4 +1,8 @@
-"""Cells of a bitmap of ``levels`` rows and ``buckets`` columns, from hashes or straight from items."""
+"""Cells of a bitmap of ``levels`` rows and ``buckets`` columns, from hashes or straight from items.
+
+Compiled so that items are hashed a block at a time and only the cells leave the kernel: an array with the hashes of all
+rows would identify users as well as their ids do. Blocks and rings are working memory that the caller wipes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from panstream.primitives.kernels.hashing.multiply_fold import fold_block, reada
 from panstream.primitives.kernels.hashing.siphash import LANES, first_bad_offset, hash_block
 from panstream.primitives.kernels.machine_words import prefetch, trailing_zeros
 
-_RING = 32  # cells that wait to be marked until their block has left the registers
+_RING = 32  # cells between hashing and marking: reading one sooner would stall on the store that wrote it
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
@@ -22,7 +26,7 @@ _32 = np.uint64(32)
 @njit(cache=True, nogil=True, forceinline=True)
 def cell_of(word: np.uint64, buckets: np.uint64, guard: np.uint64) -> Any:
     """Return the cell that a hash selects: the level by its trailing zeros, the bucket by its high half."""
-    # Masks that change nothing tell the compiler that 32-bit products suffice.
+    # The masks change nothing, but prove to the compiler that 32-bit products suffice.
     level = trailing_zeros(word | guard) & _LOW_HALF
     narrow = buckets & _LOW_HALF
     return np.int64(level * narrow + (((word >> _32) * narrow) >> _32))
@@ -80,7 +84,7 @@ def cells_of_folded(
     guard: np.uint64,
     out: NDArray[Any],
 ) -> None:
-    """Multiply and fold every string and write its cell; ``hashes`` (fold.LANES) is working memory."""
+    """Hash every string by multiply-and-fold and write its cell; ``hashes`` (fold.LANES) is working memory."""
     length = short_length(offsets, data.size)
     for first in range(0, out.size, hashes.size):
         stop = min(first + hashes.size, out.size)
@@ -102,9 +106,9 @@ def _mark_equal(
     ring: NDArray[np.uint64],
     marks: NDArray[np.uint8],
 ) -> None:
-    """Set the marks of so many strings of equal length, at most 16 bytes, which lanes divide.
+    """Mark the cells of ``count`` strings, a multiple of ``lanes.LANES``, of equal length of at most 16 bytes.
 
-    Cells pass through a ring, so that those of some strings are marked while others are hashed.
+    Cells pass through a ring, so that marking some strings overlaps with hashing the next.
     """
     keep, few = short_keys(length, keys)
     end = np.uint64(ring.size - 1)
@@ -135,8 +139,9 @@ def mark_folded(
 ) -> int:
     """Set the mark of every string's cell; ``hashes`` and ``cells`` (fold.LANES) are working memory.
 
-    Cells stay in the nearest cache, and their loop is one of vector instructions, which a loop with marks is not.
-    Return the first string that does not lie within ``data``, in which case nothing is marked, or -1.
+    Computing cells is a loop of its own, since it becomes vector instructions and a loop that marks does not; the cells
+    of a block stay in the first-level cache. Return the first string that does not lie within ``data``, in which case
+    nothing is marked, or -1.
     """
     length = short_length(offsets, data.size)
     done = 0

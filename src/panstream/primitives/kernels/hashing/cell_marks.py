@@ -1,4 +1,7 @@
-"""Marking the cells that a batch touches."""
+"""Marks of the cells that a batch touches, a byte each.
+
+Compiled because NumPy converts index arrays to 64 bits: a copy of every row's cell that nothing wipes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def mark(marks: Bytes, cells: NDArray[Any]) -> None:
 
 @njit(cache=True, nogil=True)
 def mark_inside(marks: Bytes, cells: NDArray[Any]) -> None:
-    """Set ``marks[cell]`` to 1 for every cell that has a mark."""
+    """Set ``marks[cell]`` to 1 for every cell below ``marks.size``; the others are not sampled."""
     for i in range(cells.size):
         if cells[i] < marks.size:
             marks[cells[i]] = np.uint8(1)

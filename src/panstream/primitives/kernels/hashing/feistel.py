@@ -1,4 +1,7 @@
-"""Permutations: a shuffled table, and a Feistel network on [0, rows) x [0, 2**bits) that walks into [0, universe)."""
+"""Permutations: a shuffled table, and a Feistel network on [0, rows) x [0, 2**bits) that walks into [0, universe).
+
+Compiled because cycle walking repeats until an image lies in the universe: a few rows need more rounds than others.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def _function(half: np.uint64, factor: np.uint64, shift: np.uint64) -> Any:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _below(word: np.uint64, bound: np.uint64) -> Any:
-    # The upper 64 bits of word * bound, for a bound under 2**32, in products that have vector instructions.
+    # The upper 64 bits of word * bound, for a bound under 2**32, in 32-bit products: those have vector instructions.
     narrow = bound & _LOW_HALF
     return ((word >> _32) * narrow + (((word & _LOW_HALF) * narrow) >> _32)) >> _32
 
@@ -77,7 +80,7 @@ def permute_all(
 
 @njit(cache=True, nogil=True)
 def shuffle(table: NDArray[np.uint16], key0: np.uint64, key1: np.uint64) -> None:
-    """Write a random permutation of [0, table.size): Fisher and Yates with mixed counters."""
+    """Write a random permutation of [0, table.size): Fisher-Yates, driven by keyed hashes of the counter."""
     for i in range(table.size):
         table[i] = i
     for i in range(table.size - 1, 0, -1):

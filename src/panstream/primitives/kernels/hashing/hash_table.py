@@ -1,4 +1,7 @@
-"""A table from 64-bit hashes to numbers, open addressing with linear probing."""
+"""A hash table from 64-bit hashes to numbers: open addressing with linear probing.
+
+Compiled because each probe depends on the one before. The table is at most half full, so that probing ends.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,29 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from panstream.primitives.kernels.jit import part
+
+
+@part
+def _find_slot(word: np.uint64, slots: NDArray[np.uint64], numbers: NDArray[np.int64]) -> np.uint64:
+    """Return the slot that holds a hash, or the free one where it would go."""
+    mask = np.uint64(slots.size - 1)
+    slot = word & mask
+    while numbers[slot] >= 0 and slots[slot] != word:
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
 
 @njit(cache=True, nogil=True)
 def build(hashes: NDArray[np.uint64], slots: NDArray[np.uint64], numbers: NDArray[np.int64]) -> int:
-    """Enter hash i as number i; return the first number whose hash was there before, or -1.
+    """Enter hash i as number i; return the first number whose hash occurred before, or -1.
 
-    ``slots`` has a power of two of places; ``numbers`` holds -1 where a place is free.
+    The size of ``slots`` is a power of two; ``numbers`` holds -1 where a slot is free.
     """
-    mask = np.uint64(slots.size - 1)
     for i in range(hashes.size):
-        slot = hashes[i] & mask
-        while numbers[slot] >= 0:
-            if slots[slot] == hashes[i]:
-                return i
-            slot = (slot + np.uint64(1)) & mask
+        slot = _find_slot(hashes[i], slots, numbers)
+        if numbers[slot] >= 0:
+            return i
         slots[slot] = hashes[i]
         numbers[slot] = i
     return -1
@@ -30,14 +42,11 @@ def look_up(
     hashes: NDArray[np.uint64], slots: NDArray[np.uint64], numbers: NDArray[np.int64], out: NDArray[np.int64]
 ) -> int:
     """Write the number of every hash; return the first row that is not in the table, or -1."""
-    mask = np.uint64(slots.size - 1)
     for i in range(hashes.size):
-        slot = hashes[i] & mask
-        while numbers[slot] >= 0 and slots[slot] != hashes[i]:
-            slot = (slot + np.uint64(1)) & mask
-        if numbers[slot] < 0:
+        number = numbers[_find_slot(hashes[i], slots, numbers)]
+        if number < 0:
             return i
-        out[i] = numbers[slot]
+        out[i] = number
     return -1
 
 
@@ -46,9 +55,5 @@ def mark_unknown(
     hashes: NDArray[np.uint64], slots: NDArray[np.uint64], numbers: NDArray[np.int64], out: NDArray[np.bool_]
 ) -> None:
     """Mark the hashes that are not in the table."""
-    mask = np.uint64(slots.size - 1)
     for i in range(hashes.size):
-        slot = hashes[i] & mask
-        while numbers[slot] >= 0 and slots[slot] != hashes[i]:
-            slot = (slot + np.uint64(1)) & mask
-        out[i] = numbers[slot] < 0
+        out[i] = numbers[_find_slot(hashes[i], slots, numbers)] < 0

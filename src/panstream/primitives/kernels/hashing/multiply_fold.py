@@ -1,7 +1,8 @@
 """Multiply and fold: a keyed hash of many strings that lie one after the other in one buffer.
 
-A string is read as pairs of words, 16 bytes each, the last one filled up with zeros. Short strings of equal length need
-no look at the offsets, and where registers are wide several are hashed at once; any others go string by string.
+A string is read as pairs of words, 16 bytes each, the last one padded with zeros. Short strings of equal length need
+no offsets, and where registers are wide several are hashed at once; others are hashed one by one. Compiled because the
+product of two words has 128 bits, which NumPy does not have. No byte past ``data`` is read.
 """
 
 from __future__ import annotations
@@ -16,28 +17,27 @@ from panstream.primitives.kernels.hashing import simd_lanes as lanes
 from panstream.primitives.kernels.machine_words import load_word, product
 
 LANES = 2048
-"""Strings whose hashes are kept at a time, in the nearest cache."""
+"""Strings per block: their hashes fit the first-level cache."""
 
 PAIRS = 32
-"""Pairs that are added up before they are folded: strings of up to 512 bytes."""
+"""Pairs that are summed before they are folded: strings of up to 512 bytes take one fold."""
 
 _PAIR = 16
 _NOTHING = np.uint64(0)
-_KEPT = np.array([(1 << 8 * max(0, min(length - 8, 8))) - 1 for length in range(25)], np.uint64)
+_BYTE_MASKS = np.array([(1 << 8 * max(0, min(length - 8, 8))) - 1 for length in range(25)], np.uint64)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _masks(length: Any) -> Any:
-    """Return ones where two words hold a string of 0 to 16 bytes.
+    """Return masks of the bytes that a string of 0 to 16 bytes has in two words.
 
-    They are looked up: what the compiler makes of shifts by a length waits for the string before.
+    They are looked up: shifts by a computed length would make every string wait for the one before.
     """
-    return _KEPT[np.uint64(length + 8)], _KEPT[np.uint64(length)]
+    return _BYTE_MASKS[np.uint64(length + 8)], _BYTE_MASKS[np.uint64(length)]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _add(low: np.uint64, high: np.uint64, left: np.uint64, right: np.uint64) -> Any:
-    """Add a product to a sum of 128 bits."""
     more, upper = product(left, right)
     more += low
     return more, upper + high + np.uint64(more < low)
@@ -67,7 +67,7 @@ def _word(data: NDArray[np.uint8], start: Any, length: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _hash_any(data: NDArray[np.uint8], start: Any, length: Any, keys: NDArray[np.uint64]) -> Any:
-    """Hash a string of any length, wherever it lies; not a byte beyond it is read."""
+    """Hash a string of any length at any position; no byte past its end is read."""
     low = np.uint64(length)
     high = _NOTHING
     pair = 0
@@ -118,7 +118,7 @@ def _hash_equal(
 def _hash_mixed(
     offsets: NDArray[Any], data: NDArray[np.uint8], keys: NDArray[np.uint64], out: NDArray[np.uint64]
 ) -> None:
-    """Hash strings of any lengths; those of up to three pairs without a loop, since most ids are that short."""
+    """Hash strings of any lengths; up to three pairs (48 bytes) without a loop, since most ids are that short."""
     key0 = keys[0]
     key1 = keys[1]
     key2 = keys[2 * PAIRS]
@@ -173,7 +173,7 @@ def short_length(offsets: NDArray[Any], size: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def readable(offsets: NDArray[Any], length: Any, size: int) -> int:
-    """Return how many strings of this length begin at least 16 bytes before the end: all but the last few, if any."""
+    """Return how many strings of this length start at least 16 bytes before the end of the buffer."""
     count = offsets.size - 1
     headroom = size - _PAIR - np.int64(offsets[0])
     if length < 0 or headroom < 0:
@@ -185,7 +185,7 @@ def readable(offsets: NDArray[Any], length: Any, size: int) -> int:
 def fold_block(
     offsets: NDArray[Any], data: NDArray[np.uint8], length: Any, keys: NDArray[np.uint64], out: NDArray[np.uint64]
 ) -> None:
-    """Write the hash of string ``i`` to ``out[i]``; ``length`` is what `short_length` says of it and others."""
+    """Write the hash of string ``i`` to ``out[i]``; ``length`` is the result of `short_length` for all strings."""
     equal = readable(offsets, length, data.size)
     if equal:
         _hash_equal(data, np.int64(offsets[0]), length, keys, out[:equal])

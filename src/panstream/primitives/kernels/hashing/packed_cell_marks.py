@@ -1,7 +1,7 @@
-"""Packed marks of the cells that a batch touches, 64 to a word, for tables that no near cache holds.
+"""Packed marks of the cells that a batch touches, 64 to a word, for tables larger than the second-level cache.
 
-A mark is a line of cache to wait for. So cells pass through a ring: their lines are asked for soon after they enter it,
-and have come by the time they leave it, while other rows are hashed.
+Each mark is a cache miss. Therefore cells pass through a ring: their cache lines are prefetched soon after they enter
+it and have arrived by the time they leave it, while other rows are hashed. NumPy can neither pack nor prefetch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from panstream.primitives.kernels.machine_words import prefetch
 Words = NDArray[np.uint64]
 
 RING = 256
-"""Cells that wait for their lines."""
+"""Cells whose cache lines are being loaded."""
 
 STRINGS = 1 << 15
-"""Strings whose cells are kept at a time: many, since marking waits at the start of each block."""
+"""Strings per block: many, since marking waits for memory at the start of each."""
 
-_LATER = 32  # rows for which a cell stays unread: until its block has left the registers
+_LATER = 32  # rows before a cell is read back: sooner would stall on the store that wrote it
 _WAIT = RING - lanes.LANES
 _6 = np.uint64(6)
 _63 = np.uint64(63)
@@ -41,13 +41,13 @@ def _set(marks: Words, cell: np.uint64) -> None:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _place(row: int) -> Any:
+def _ring_index(row: int) -> Any:
     return np.int64(np.uint64(row) & _END)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _pass_on(ring: Words, row: int, marks: Words) -> None:
-    """Ask for the lines of cells that entered the ring some rows ago, and mark the oldest ones."""
+def _prefetch_and_mark(ring: Words, row: int, marks: Words) -> None:
+    """Prefetch the lines of cells that entered the ring ``_LATER`` rows ago, and mark the oldest ones."""
     if row >= _WAIT:
         entered = np.uint64(row - _LATER) & _END
         oldest = np.uint64(row - _WAIT) & _END
@@ -57,8 +57,8 @@ def _pass_on(ring: Words, row: int, marks: Words) -> None:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _empty(ring: Words, rows: int, marks: Words) -> None:
-    """Mark what is left in the ring after so many rows."""
+def _mark_remaining(ring: Words, rows: int, marks: Words) -> None:
+    """Mark the cells that are still in the ring after ``rows`` rows."""
     for row in range(max(rows - _WAIT, 0), rows):
         _set(marks, ring[np.uint64(row) & _END])
 
@@ -86,9 +86,9 @@ def mark_integers(
     full = values.size // lanes.LANES * lanes.LANES
     for row in range(0, full, lanes.LANES):
         prefetch(values, np.uint64(row + lanes.AHEAD // values.itemsize))
-        lanes.mixed_cells(values, row, (key0, key1), (buckets, guard), ring, _place(row))
-        _pass_on(ring, row, marks)
-    _empty(ring, full, marks)
+        lanes.mixed_cells(values, row, (key0, key1), (buckets, guard), ring, _ring_index(row))
+        _prefetch_and_mark(ring, row, marks)
+    _mark_remaining(ring, full, marks)
     for i in range(full, values.size):
         _set(marks, np.uint64(cell_of(mix(values[i], key0, key1), buckets, guard)))
 
@@ -105,15 +105,15 @@ def _mark_equal(
     ring: Words,
     marks: Words,
 ) -> None:
-    """Mark the cells of so many strings of equal length, at most 16 bytes, which lanes divide."""
+    """Mark the cells of ``count`` strings, a multiple of ``lanes.LANES``, of equal length of at most 16 bytes."""
     keep, few = short_keys(length, keys)
     for row in range(0, count, lanes.LANES):
         here = start + row * length
         prefetch(data, np.uint64(here + lanes.AHEAD))
         prefetch(data, np.uint64(here + lanes.AHEAD + lanes.LINE))
-        lanes.folded_cells(data, here, length, keep, few, (buckets, guard), ring, _place(row))
-        _pass_on(ring, row, marks)
-    _empty(ring, count, marks)
+        lanes.folded_cells(data, here, length, keep, few, (buckets, guard), ring, _ring_index(row))
+        _prefetch_and_mark(ring, row, marks)
+    _mark_remaining(ring, count, marks)
 
 
 @njit(cache=True, nogil=True)
@@ -128,8 +128,8 @@ def mark_folded(
 ) -> int:
     """Mark the cell of every string; ``hashes`` (STRINGS) is working memory.
 
-    Offsets are checked while they are in the cache: return the first string that does not lie within ``data``, before
-    whose block everything is marked, or -1.
+    Offsets are checked block by block, while they are in the cache. Return the first string that does not lie within
+    ``data`` (the blocks before it are marked then), or -1.
     """
     for first in range(0, offsets.size - 1, hashes.size):
         stop = min(first + hashes.size, offsets.size - 1)

@@ -1,4 +1,7 @@
-"""Polynomials over the field of the Mersenne prime 2**61 - 1."""
+"""Polynomials over the field of the Mersenne prime 2**61 - 1: k-wise independent hash functions.
+
+Compiled because products have 122 bits, which NumPy does not have. The same instructions run for every value.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def _reduce_once(word: np.uint64) -> Any:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _evaluate(x: np.uint64, coefficients: NDArray[np.uint64]) -> Any:
-    """Horner's rule; 2**61 = 1 in the field, so a product's upper bits are added to its lower 61."""
+    """Evaluate by Horner's rule; 2**61 = 1 in the field, so a product's upper bits are added to its lower 61."""
     total = coefficients[coefficients.size - 1]
     for i in range(coefficients.size - 2, -1, -1):
         upper = (product_high(total, x) << np.uint64(3)) | ((total * x) >> np.uint64(61))

@@ -2,6 +2,7 @@
 
 Strings are taken in blocks of ``LANES``. A block whose strings all have the same number of whole words is hashed word
 by word across the block, a loop that the compiler turns into vector instructions; any other block string by string.
+Compiled because every round depends on the one before. No byte past ``data`` is read.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _hash_lanes(
     v1 = state[1]
     v2 = state[2]
     v3 = state[3]
-    # Were the length an argument, the compiler would guess that it is 1 and vectorise for that case alone.
+    # If the length were an argument, the compiler would specialise for length 1 and vectorise only that case.
     length = 8 * words + tail
     for lane in range(LANES):
         v0[lane] = key0 ^ _INIT0
@@ -132,7 +133,7 @@ def _hash_alike(
     state: NDArray[np.uint64],
     out: NDArray[np.uint64],
 ) -> None:
-    """Hash ``LANES`` strings of ``words`` whole words each, and whatever tails."""
+    """Hash ``LANES`` strings of ``words`` whole words each, with tails of any length."""
     v0 = state[0]
     v1 = state[1]
     v2 = state[2]

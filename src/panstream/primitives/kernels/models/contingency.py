@@ -1,4 +1,7 @@
-"""Counting records by the values of a few attributes, in blocks that stay in the first-level cache."""
+"""Count records by the values of a few attributes, in blocks that stay in the first-level cache.
+
+Compiled because NumPy would make an array with the cell of every record, as identifying as the records.
+"""
 
 from __future__ import annotations
 

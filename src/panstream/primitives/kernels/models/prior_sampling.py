@@ -1,4 +1,7 @@
-"""Prior sampling of one attribute for a block of records: pick the table's row by the parents, then invert."""
+"""Prior sampling of one attribute for a block of records: select the table's row by the parents, then invert.
+
+Compiled because rows of the table differ from record to record. Records are synthetic, so timing reveals nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Exact samplers that consume an array of uniform random words.
 
-A sampler that runs out of words reports how many outcomes are complete and where the first incomplete one began;
-the caller appends fresh words and the incomplete draw is replayed from the same words, so nothing is biased.
+A sampler that runs out of words reports how many outcomes are complete and where the first incomplete one began; the
+caller appends fresh words and the incomplete draw is replayed from the same words, so nothing is biased. Compiled
+because the number of words per draw is random. Samplers allocate nothing: the words are secret, and the caller wipes
+them.
 """
 
 from __future__ import annotations
@@ -12,44 +14,32 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.bit_deposit import spread
+from panstream.primitives.kernels.bit_deposit import deposit_bits
 from panstream.primitives.kernels.machine_words import ones, trailing_zeros
 
 DIGITS = 64
-"""Binary digits of a coin's threshold."""
+"""Binary digits of a coin's threshold: a probability is a multiple of 2**-64."""
 
-_AT_ONCE = 8  # digits that are compared before looking whether that was enough
+_AT_ONCE = 8  # digits compared before the first test for an early exit
 _1 = np.uint64(1)
 _6 = np.uint64(6)
 _63 = np.uint64(63)
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
-_BLOCK = 64  # coins that are compared at once: in most blocks none is a tie
+_BLOCK = 64  # coins that are compared at once; few blocks have a tie
 
 
 @njit(cache=True, nogil=True)
 def compare_bytes(coins: NDArray[np.uint8], top: np.uint8) -> int:
-    """Count the bytes equal to ``top``: those coins need more bits."""
+    """Count the bytes equal to ``top``: those coins need another word."""
     ties = 0
     for i in range(coins.size):
         ties += coins[i] == top
     return ties
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _finish(
-    coins: NDArray[np.uint8], i: int, top: np.uint8, rest: np.uint64, words: NDArray[np.uint64], used: int
-) -> int:
-    """Turn one byte into a coin; return how many words were used so far."""
-    if coins[i] == top:
-        coins[i] = np.uint8((words[used] >> np.uint64(8)) < rest)
-        return used + 1
-    coins[i] = np.uint8(coins[i] < top)
-    return used
-
-
 @njit(cache=True, nogil=True)
 def resolve_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, words: NDArray[np.uint64]) -> None:
-    """Turn uniform bytes into coins in place: 1 where byte.word[:56] < top.rest; one word per tie."""
+    """Turn uniform bytes into coins in place: 1 where byte.word[:56] < top.rest (fractions); a word per tie."""
     used = 0
     full = coins.size // _BLOCK * _BLOCK
     for base in range(0, full, _BLOCK):
@@ -63,12 +53,14 @@ def resolve_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, word
             ties &= ties - np.uint64(1)
             used += 1
     for i in range(full, coins.size):
-        used = _finish(coins, i, top, rest, words, used)
+        tie = coins[i] == top
+        coins[i] = np.uint8((words[used] >> np.uint64(8)) < rest) if tie else np.uint8(coins[i] < top)
+        used += tie
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _decide(word: np.uint64, digit: np.uint64, undecided: np.uint64, coins: np.uint64) -> Any:
-    """Compare a digit of 64 numbers with the threshold's; return which are undecided still, and the coins so far."""
+    """Compare a binary digit of 64 numbers with the threshold's; return the undecided numbers and the coins so far."""
     differs = word ^ digit
     return undecided & ~differs, coins | (undecided & differs & digit)
 
@@ -79,11 +71,11 @@ def bernoulli_words(
 ) -> int:
     """Toss 64 coins for every word of ``coins`` from word ``tossed`` on; return how many words of coins are complete.
 
-    ``threshold`` is that of the coin, a word of equal bits for each of its 64 binary digits. A random word is a digit
-    of 64 uniform numbers. The first digit in which a number differs from the threshold decides its coin: few need more
-    than eight. Random words that might not suffice for 64 coins are not looked at. How many coins the random words
-    give depends on what these show, so the caller tosses until all of ``coins`` is complete: leaving out the last of a
-    number that is not fixed would bias the others.
+    ``threshold`` has a word of equal bits for each of the coin's 64 binary digits. A random word is one digit of 64
+    uniform numbers. The first digit in which a number differs from the threshold decides its coin: few need more than
+    eight. Stops where the remaining random words might not suffice for 64 coins. How many coins the words give depends
+    on the words, so the caller must toss until all of ``coins`` is complete: dropping the last of a random number of
+    coins would bias the others.
     """
     used = np.uint64(0)
     for index in range(tossed, coins.size):
@@ -105,7 +97,7 @@ def bernoulli_words(
 
 @njit(cache=True, nogil=True)
 def redraw(bits: NDArray[np.uint64], marks: NDArray[np.uint64], done: int, coins: NDArray[np.uint64]) -> int:
-    """Put coins, 64 to a word, in place of the marked bits from word ``done`` on, each coin in one place only.
+    """Replace the marked bits from word ``done`` on by coins, 64 to a word; each coin is used once.
 
     Return how many words of bits are complete: all, or those before the first for which the coins might not suffice.
     """
@@ -119,9 +111,23 @@ def redraw(bits: NDArray[np.uint64], marks: NDArray[np.uint64], done: int, coins
             word = used >> _6
             shift = used & _63
             fresh = (coins[word] >> shift) | (coins[word + _1] << _1 << (_63 - shift))
-            bits[index] = (bits[index] & ~mark) | spread(fresh, mark)
+            bits[index] = (bits[index] & ~mark) | deposit_bits(fresh, mark)
             used += ones(mark)
     return marks.size
+
+
+@njit(cache=True, nogil=True)
+def draw_below(bound: np.uint64, words: NDArray[np.uint64], pos: int) -> tuple[np.int64, int]:
+    """Draw a uniform integer below ``bound`` by rejection; return it and the next word, or (-1, end of the words)."""
+    mask = np.uint64(1)
+    while mask < bound:
+        mask = (mask << np.uint64(1)) | np.uint64(1)
+    while pos < words.size:
+        candidate = words[pos] & mask
+        pos += 1
+        if candidate < bound:
+            return np.int64(candidate), pos
+    return np.int64(-1), pos
 
 
 @njit(cache=True, nogil=True)
@@ -153,17 +159,10 @@ def _bernoulli_exp(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64],
     shift = np.uint64(64) - bits
     while True:
         if k > np.uint64(1):
-            mask = np.uint64(1)
-            while mask < k:
-                mask = (mask << np.uint64(1)) | np.uint64(1)
-            while True:
-                if pos >= words.size:
-                    return -1, pos
-                pick = words[pos] & mask
-                pos += 1
-                if pick < k:
-                    break
-            if pick != np.uint64(0):
+            pick, pos = draw_below(k, words, pos)
+            if pick < 0:
+                return -1, pos
+            if pick > 0:
                 return int(k & np.uint64(1)), pos
         if pos >= words.size:
             return -1, pos

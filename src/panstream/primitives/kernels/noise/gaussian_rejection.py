@@ -1,6 +1,8 @@
-"""Noise from a fixed number of candidates, of which the first accepted is taken: the same instructions whatever it is.
+"""Noise from a fixed number of candidates, of which the first accepted is taken, in constant time.
 
-Fractions have 128 bits, in two words; products and sums of them are rounded down.
+The same instructions run and the same addresses are read whatever is drawn: the time a draw takes must not depend on
+it. Hence no branch, no division and no table lookup by a secret index. Fractions have 128 bits, in two words; products
+and sums of them are rounded down.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ from numpy.typing import NDArray
 from panstream.primitives.kernels.machine_words import product, product_high
 
 WORDS = 4
-"""Words of a candidate: its block and sign; its place in the block and whether it is in the tail; two to accept it."""
+"""Words of a candidate: block and sign; offset in the block and tail bits; two for the test of acceptance."""
 
 TAIL_BITS = 32
 TAIL_SHIFT = 31
-"""A candidate is in the tail if the bits for its block are all 1, and so are these of the second word."""
+"""A candidate is in the tail if the bits of its block are all 1 and so are these bits of its second word."""
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LAST = _ALL >> np.uint64(1)
-_NEAR = np.uint64(1 << 32)  # units of 2^-128 around a chance in which the kernel does not decide
+_NEAR = np.uint64(1 << 32)  # in units of 2^-128: closer to a probability than this, the caller decides exactly
 _TERMS = 16
 _SQUARINGS = 6
 _ONE = np.uint64(1)
@@ -43,7 +45,7 @@ _INVERSE_FACTORIALS = _inverse_factorials()
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _times(high: Any, low: Any, other_high: Any, other_low: Any) -> Any:
-    """Return the product of two fractions, at most three units too small."""
+    """Multiply two fractions; the result is at most three units of 2^-128 too small."""
     below, above = product(high, other_high)
     first = product_high(high, other_low)
     second = product_high(low, other_high)
@@ -55,9 +57,9 @@ def _times(high: Any, low: Any, other_high: Any, other_low: Any) -> Any:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _exponential(exponent: Any) -> Any:
-    """Return exp(-exponent / 2**52) for an exponent below 2**53, less than 2**9 units off.
+    """Return exp(-exponent / 2**52) for an exponent below 2**53, with an error below 2**9 units of 2^-128.
 
-    Sixteen terms of the series at a 64th of the exponent, squared six times.
+    Sixteen terms of the series at a 64th of the exponent, squared six times. The error is far below ``_NEAR``.
     """
     part = exponent << np.uint64(12 - _SQUARINGS)
     high = _INVERSE_FACTORIALS[_TERMS, 0]
@@ -88,10 +90,10 @@ def add_from_candidates(
     candidates: int,
     open_draws: NDArray[np.int64],
 ) -> int:
-    """Add one draw to every value; return how many are open: left as they are, their places in ``open_draws``.
+    """Add one draw to every value; return how many stay undecided: unchanged, with their indices in ``open_draws``.
 
-    Block j begins at ``starts[j]``, below 2^63, and the chances of its first number are those of the block before with
-    ``high[j]``, ``low[j]`` added: so all of them are read, whichever block it is.
+    Block j begins at ``starts[j]``, below 2^63. The probability of accepting its first number is the sum of ``high``,
+    ``low`` up to j, modulo 2^128: so all entries are read, whichever block it is.
     """
     open_count = 0
     pos = 0
@@ -107,7 +109,7 @@ def add_from_candidates(
             first = np.uint64(0)
             second = np.uint64(0)
             for j in range(starts.size):
-                # Both are below 2^63: the sign of the difference compares them, and leaves nothing to branch on.
+                # Both are below 2^63, so the sign of the difference compares them without a branch.
                 mask = ((word - starts[j]) >> np.uint64(63)) - _ONE
                 block -= mask
                 first += mask & high[j]
@@ -115,7 +117,7 @@ def add_from_candidates(
             block -= _ONE
             step = rest & inside
             size = (block << block_bits) + step
-            if block_bits:  # the same for all draws of a law
+            if block_bits:  # public: the same for all draws of a distribution
                 above, below = _exponential(curvature * step * ((block << (block_bits + _ONE)) + step))
                 first, second = _times(first, second, above, below)
                 half = np.uint64(size == np.uint64(0))  # 0 has two signs

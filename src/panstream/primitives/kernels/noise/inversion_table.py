@@ -1,5 +1,7 @@
-"""Noise from a table of its law: one word and the same instructions for every draw, and a list of those that need more
-bits.
+"""Noise by inversion of its tabulated distribution: one word and the same instructions for every draw.
+
+Compiled for speed: a draw is a bisection of fixed depth without branches. Draws whose word equals a bound need more
+bits and are listed for the caller.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ _EXPONENT = 1023  # of 1.0
 
 @njit(cache=True, nogil=True, forceinline=True)
 def guide_entry(start: Any, digits: Any) -> Any:
-    """Return the entry of a word: leading digits of how far it is from 2^63, as a floating-point number has them."""
+    """Return a word's guide entry: exponent and leading digits of its distance from 2^63, as a float stores them."""
     distance = np.float64(np.int64(_LAST - start)) + 1.0
     return (np.float64(distance).view(np.int64) >> (52 - digits)) - (np.int64(_EXPONENT) << digits)
 
@@ -31,9 +33,10 @@ def add_from_table(
     reach: int,
     open_draws: NDArray[np.int64],
 ) -> int:
-    """Add one draw to every value; return how many are open: left as they are, their places in ``open_draws``.
+    """Add one draw to every value; return how many stay undecided: unchanged, with their indices in ``open_draws``.
 
-    A size is the first whose bound is not below the word: among ``reach`` of them from the one that the guide names.
+    The magnitude is the first whose bound is not below the word, found by bisection among ``reach`` entries from the
+    one that the guide names.
     """
     open_count = 0
     for i in range(values.size):
@@ -42,7 +45,7 @@ def add_from_table(
         remaining = reach
         while remaining > 1:
             half = remaining >> 1
-            # All are below 2^63: the sign of the difference compares them, and leaves nothing to branch on.
+            # All are below 2^63, so the sign of the difference compares them without a branch.
             size += half & -np.int64((bounds[size + half - 1] - start) >> np.uint64(63))
             remaining -= half
         if start == bounds[size]:

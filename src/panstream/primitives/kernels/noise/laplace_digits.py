@@ -1,4 +1,8 @@
-"""Noise from coins for its binary digits: the same instructions whatever is drawn."""
+"""Discrete Laplace noise from independent coins for its binary digits, in constant time.
+
+The digits of a geometric number are independent, so a fixed number of words decides every draw: no branch and no
+address depends on what is drawn.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,10 @@ def add_from_digits(
     low: NDArray[np.uint64],
     open_draws: NDArray[np.int64],
 ) -> int:
-    """Add the difference of two numbers to every value; return how many are open: left as they are, their places in
-    ``open_draws``.
+    """Add the difference of two geometric numbers to every value; return how many stay undecided.
 
-    Digit i of a number is 1 if two words are below ``high[i]``, ``low[i]``; a draw is open if a pair is equal to them.
+    Digit i of a number is 1 if two words are below ``high[i]``, ``low[i]``; if they are equal, the draw is undecided:
+    the value is unchanged and its index goes to ``open_draws``.
     """
     open_count = 0
     pos = 0

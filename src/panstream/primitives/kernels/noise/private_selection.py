@@ -1,6 +1,8 @@
 """Exact private choices among weighted candidates, by rejection on uniform random words.
 
 A trial that runs out of words is replayed from the same words once fresh ones are appended, so nothing is biased.
+Compiled because the number of trials is random. An exponent of 2**11 or more marks a candidate that is never chosen;
+others are at most 2**10.
 """
 
 from __future__ import annotations
@@ -9,21 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.noise.bernoulli import bernoulli_exp_any
-
-
-@njit(cache=True, nogil=True)
-def _below(bound: np.uint64, words: NDArray[np.uint64], pos: int) -> tuple[np.int64, int]:
-    """Draw a uniform integer below ``bound``; return (-1, at) when the words run out."""
-    mask = np.uint64(1)
-    while mask < bound:
-        mask = (mask << np.uint64(1)) | np.uint64(1)
-    while pos < words.size:
-        candidate = words[pos] & mask
-        pos += 1
-        if candidate < bound:
-            return np.int64(candidate), pos
-    return np.int64(-1), pos
+from panstream.primitives.kernels.noise.bernoulli import bernoulli_exp_any, draw_below
 
 
 @njit(cache=True, nogil=True)
@@ -37,7 +25,7 @@ def accept_uniform(
     never = np.uint64(1) << (bits + np.uint64(11))
     start = 0
     while True:
-        pick, pos = _below(np.uint64(exponents.size), words, start)
+        pick, pos = draw_below(np.uint64(exponents.size), words, start)
         if pick < 0:
             return 0, start
         if exponents[pick] < never:
@@ -67,7 +55,7 @@ def permute_and_flip(
     start = 0
     while True:
         visited = state[1]
-        offset, pos = _below(np.uint64(exponents.size - visited), words, start)
+        offset, pos = draw_below(np.uint64(exponents.size - visited), words, start)
         if offset < 0:
             return 0, start
         pick = order[visited + offset]

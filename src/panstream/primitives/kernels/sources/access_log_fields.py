@@ -2,7 +2,9 @@
 
 ::
 
-    host ident user [10/Oct/2000:13:55:36 -0700] "GET /page?q HTTP/1.0" 200 2326 "referrer" "agent" whatever follows
+    host ident user [10/Oct/2000:13:55:36 -0700] "GET /page?q HTTP/1.0" 200 2326 "referrer" "agent" ignored rest
+
+Compiled because addresses and agents must not become Python strings, which are never wiped: fields are positions only.
 """
 
 from __future__ import annotations
@@ -25,27 +27,27 @@ _MONTHS = np.frombuffer(b"JanFebMarAprMayJunJulAugSepOctNovDec", np.uint8).resha
 _TIME_SIZE = 26
 
 Bytes = NDArray[np.uint8]
-Spots = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
-def _until(data: Bytes, pos: int, end: int, sign: int) -> Any:
-    while pos < end and data[pos] != sign:
+def _find(data: Bytes, pos: int, end: int, byte: int) -> Any:
+    while pos < end and data[pos] != byte:
         pos += 1
     return pos
 
 
 @njit(cache=True, nogil=True)
-def _closing(data: Bytes, pos: int, end: int) -> Any:
-    """Return where the quote is that ends a text; a backslash hides the one behind it."""
+def _closing_quote(data: Bytes, pos: int, end: int) -> Any:
+    """Return the position of the closing quote; a backslash escapes the byte after it."""
     while pos < end and data[pos] != _QUOTE:
         pos += 2 if data[pos] == 0x5C else 1
     return min(pos, end)
 
 
 @njit(cache=True, nogil=True)
-def _note(data: Bytes, field: int, row: int, start: int, stop: int, starts: Spots, stops: Spots) -> None:
-    """Note where a field lies; one that is empty or a dash is not there."""
+def _write_span(data: Bytes, field: int, row: int, start: int, stop: int, starts: Positions, stops: Positions) -> None:
+    """Write the span of a field; an empty field or a dash counts as absent."""
     if stop > start and not (stop == start + 1 and data[start] == _DASH):
         starts[field, row] = start
         stops[field, row] = stop
@@ -53,7 +55,7 @@ def _note(data: Bytes, field: int, row: int, start: int, stop: int, starts: Spot
 
 @njit(cache=True, nogil=True)
 def _rewrite_time(data: Bytes, pos: int) -> Any:
-    """Write 10/Oct/2000:13:55:36 -0700 as 2000-10-10T13:55:36-07:00 in its place; return whether it was one."""
+    """Rewrite 10/Oct/2000:13:55:36 -0700 in place as 2000-10-10T13:55:36-07:00; return whether it has that form."""
     if data[pos + 2] != 0x2F or data[pos + 6] != 0x2F or data[pos + 11] != 0x3A or data[pos + 20] != _SPACE:
         return False
     month = 0
@@ -83,32 +85,32 @@ def _rewrite_time(data: Bytes, pos: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _request(data: Bytes, row: int, start: int, stop: int, starts: Spots, stops: Spots) -> None:
-    """Note method, path, query and protocol of a request line; of what is none, nothing."""
-    first = _until(data, start, stop, _SPACE)
+def _write_request(data: Bytes, row: int, start: int, stop: int, starts: Positions, stops: Positions) -> None:
+    """Write the spans of method, path, query and protocol; none if the text is no request line."""
+    first = _find(data, start, stop, _SPACE)
     if first == stop:
         return
     last = stop
     while last > first + 1 and data[last - 1] != _SPACE:
         last -= 1
     target = last - 1 if last > first + 1 else stop
-    mark = _until(data, first + 1, target, 0x3F)
-    _note(data, _METHOD, row, start, first, starts, stops)
-    _note(data, _PATH, row, first + 1, mark, starts, stops)
-    _note(data, _QUERY, row, mark + 1, target, starts, stops)
+    mark = _find(data, first + 1, target, 0x3F)
+    _write_span(data, _METHOD, row, start, first, starts, stops)
+    _write_span(data, _PATH, row, first + 1, mark, starts, stops)
+    _write_span(data, _QUERY, row, mark + 1, target, starts, stops)
     if target < stop:
-        _note(data, _PROTOCOL, row, last, stop, starts, stops)
+        _write_span(data, _PROTOCOL, row, last, stop, starts, stops)
 
 
 @njit(cache=True, nogil=True)
-def _fields(data: Bytes, pos: int, end: int, row: int, starts: Spots, stops: Spots) -> Any:
-    """Note the fields of one line; return whether it is one of an access log."""
+def _write_fields(data: Bytes, pos: int, end: int, row: int, starts: Positions, stops: Positions) -> Any:
+    """Write the spans of one line's fields; return whether it is a line of an access log."""
     for field in (_HOST, -1, _USER):
-        stop = _until(data, pos, end, _SPACE)
+        stop = _find(data, pos, end, _SPACE)
         if stop == pos or stop >= end:
             return False
         if field >= 0:
-            _note(data, field, row, pos, stop, starts, stops)
+            _write_span(data, field, row, pos, stop, starts, stops)
         pos = stop + 1
     if pos + _TIME_SIZE + 3 >= end or data[pos] != 0x5B or data[pos + 1 + _TIME_SIZE] != 0x5D:
         return False
@@ -119,39 +121,38 @@ def _fields(data: Bytes, pos: int, end: int, row: int, starts: Spots, stops: Spo
     pos += _TIME_SIZE + 1
     if data[pos] != _SPACE or data[pos + 1] != _QUOTE:
         return False
-    stop = _closing(data, pos + 2, end)
+    stop = _closing_quote(data, pos + 2, end)
     if stop + 1 >= end or data[stop + 1] != _SPACE:
         return False
-    _request(data, row, pos + 2, stop, starts, stops)
+    _write_request(data, row, pos + 2, stop, starts, stops)
     pos = stop + 2
     for field in (_STATUS, _BYTES):
-        stop = _until(data, pos, end, _SPACE)
+        stop = _find(data, pos, end, _SPACE)
         if stop == pos:
             return False
-        _note(data, field, row, pos, stop, starts, stops)
+        _write_span(data, field, row, pos, stop, starts, stops)
         pos = stop + 1
     for field in (_REFERRER, _AGENT):
         if pos >= end or data[pos] != _QUOTE:
             return True  # the common format ends here
-        stop = _closing(data, pos + 1, end)
+        stop = _closing_quote(data, pos + 1, end)
         if stop >= end:
             return False
-        _note(data, field, row, pos + 1, stop, starts, stops)
+        _write_span(data, field, row, pos + 1, stop, starts, stops)
         pos = stop + 2
     return True
 
 
 @njit(cache=True, nogil=True)
-def split_log(data: Bytes, end: int, starts: Spots, stops: Spots, broken: Bytes) -> Any:
+def split_log(data: Bytes, end: int, starts: Positions, stops: Positions, broken: Bytes) -> Any:
     """Find the fields of the lines in ``data[:end]``; return how many there are. Times are rewritten in place.
 
-    ``starts`` and ``stops`` have a row for each of ``FIELDS``; what is not there has no length. Blank lines are no
-    rows.
+    ``starts`` and ``stops`` have a row for each of ``FIELDS``; an absent field has length 0. Blank lines are skipped.
     """
     pos = row = 0
     while pos < end:
         line = pos
-        pos = _until(data, pos, end, _LF) + 1
+        pos = _find(data, pos, end, _LF) + 1
         stop = pos - 1
         if stop > line and data[stop - 1] == _CR:
             stop -= 1
@@ -159,6 +160,6 @@ def split_log(data: Bytes, end: int, starts: Spots, stops: Spots, broken: Bytes)
             continue
         starts[:, row] = 0
         stops[:, row] = 0
-        broken[row] = not _fields(data, line, stop, row, starts, stops)
+        broken[row] = not _write_fields(data, line, stop, row, starts, stops)
         row += 1
     return row

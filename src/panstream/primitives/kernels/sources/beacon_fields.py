@@ -1,4 +1,7 @@
-"""Beacons as they wait for their step: where their parts lie, and which of many words are in a text."""
+"""Buffered web beacons: the spans of their parts, and search for words (bots) in their texts.
+
+Compiled because addresses and agents must not become Python strings, which are never wiped.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from numpy.typing import NDArray
 from panstream.primitives.kernels.sources.json_fields import scan_object, skip_blanks, workspace
 
 Bytes = NDArray[np.uint8]
-Spots = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
 def scan_texts(
-    data: Bytes, begins: Spots, ends: Spots, names: Bytes, edges: Spots,
+    data: Bytes, begins: Positions, ends: Positions, names: Bytes, edges: Positions,
     starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes, broken: Bytes,
 ) -> None:  # fmt: skip
-    """Find the values of keys in texts that should each be a JSON object, as ``scan_lines`` does in lines."""
+    """Find the values of keys in texts, each of which should be a JSON object, as ``scan_lines`` does in lines."""
     stack, buffer, seen, last_keys = workspace(names, edges)
     for row in range(begins.size):
         pos = skip_blanks(data, begins[row], ends[row])
@@ -31,7 +34,13 @@ def scan_texts(
 
 @njit(cache=True, nogil=True)
 def find_words(
-    data: Bytes, starts: Spots, stops: Spots, letters: Bytes, table: NDArray[np.uint16], ends: Bytes, matched: Bytes
+    data: Bytes,
+    starts: Positions,
+    stops: Positions,
+    letters: Bytes,
+    table: NDArray[np.uint16],
+    ends: Bytes,
+    matched: Bytes,
 ) -> None:
     """Mark the texts in which a word occurs.
 
@@ -49,7 +58,7 @@ def find_words(
 
 @njit(cache=True, nogil=True)
 def cut_lines(data: Bytes, end: int, starts: Any, stops: Any) -> Any:
-    """Note where each of the lines of ``data[:end]`` begins and ends, as many to a row as ``starts`` has rows."""
+    """Write the spans of the lines of ``data[:end]``; a row consists of as many lines as ``starts`` has rows."""
     parts = starts.shape[0]
     start = 0
     line = 0

@@ -1,4 +1,7 @@
-"""Read dates and times that are written in a declared format, compiled to a list of steps by ``engine._text_style``."""
+"""Parse dates and times in declared formats, which the engine's text style compiles to lists of steps.
+
+Compiled, since strptime would need a Python string of every row, which is never wiped.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.jit import part
-from panstream.primitives.kernels.sources.text_values import Bytes, Mask, Spots, days_from_civil, trim_blanks
+from panstream.primitives.kernels.sources.text_values import Bytes, Mask, Positions, days_from_civil, trim_blanks
 
-# A step below 256 is a byte that must stand there; the others are fields. Numeric fields that stand next to each other
-# have their full width, which ``FULL`` says.
+# A step below 256 is a byte that must occur there; the others are fields. Adjacent numeric fields have their full
+# width, marked by ``FULL``.
 YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HOUR_12, MINUTE, SECOND, FRACTION = range(256, 265)
 HALF_DAY, MONTH_ABBREVIATION, MONTH_NAME, ZONE = range(265, 269)
 FULL = 1 << 10
@@ -27,20 +30,20 @@ _DAY_MICROSECONDS = 86_400_000_000
 
 
 @part
-def _number(data: Bytes, pos: int, stop: int, fewest: int, max_digits: int) -> tuple[Any, Any, Any]:
-    """Return a number of so many digits, where it ends, and how many it has; -1 where there are fewer."""
+def _number(data: Bytes, pos: int, stop: int, min_digits: int, max_digits: int) -> tuple[Any, Any, Any]:
+    """Return a number of ``min_digits`` to ``max_digits`` digits, its end (-1 if there are fewer), and their number."""
     value = np.int64(0)
     count = 0
     while count < max_digits and pos < stop and 0x30 <= data[pos] <= 0x39:
         value = 10 * value + np.int64(data[pos]) - 0x30
         pos += 1
         count += 1
-    return value, pos if count >= fewest else -1, count
+    return value, pos if count >= min_digits else -1, count
 
 
 @part
 def _month(data: Bytes, pos: int, stop: int, letters: int) -> tuple[Any, Any]:
-    """Return the month whose name stands there, in letters of either case; of ``letters`` letters, or in full for 0."""
+    """Return the month named at ``pos``, in either case, and its end; ``letters`` long, or in full for 0."""
     for month in range(12):
         length = letters if letters else _LENGTHS[month]
         same = pos + length <= stop
@@ -53,7 +56,7 @@ def _month(data: Bytes, pos: int, stop: int, letters: int) -> tuple[Any, Any]:
 
 @part
 def _zone(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
-    """Return the seconds east of UTC of Z, +hhmm or +hh:mm."""
+    """Return the seconds east of UTC of Z, +hhmm or +hh:mm, and its end, or -1."""
     if pos < stop and data[pos] == 0x5A:
         return np.int64(0), pos + 1
     if pos >= stop or (data[pos] != 0x2B and data[pos] != 0x2D):
@@ -73,7 +76,7 @@ def _zone(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
 
 @part
 def _read(data: Bytes, pos: int, stop: int, steps: NDArray[np.int64], fields: NDArray[np.int64]) -> bool:
-    """Write the fields of a text to ``fields``; return whether it is written as the steps say."""
+    """Parse a text into ``fields``; return whether it matches the steps."""
     fields[:] = 0
     fields[7] = -1
     for step in steps:
@@ -83,27 +86,27 @@ def _read(data: Bytes, pos: int, stop: int, steps: NDArray[np.int64], fields: ND
             pos += 1
             continue
         kind = step & ~FULL
-        fewest = 2 if step & FULL else 1
+        min_digits = 2 if step & FULL else 1
         if kind == YEAR:
             fields[0], pos, _ = _number(data, pos, stop, 4, 4)
         elif kind == SHORT_YEAR:
             fields[0], pos, _ = _number(data, pos, stop, 2, 2)
             fields[0] += 1900 if fields[0] > 68 else 2000
         elif kind == MONTH:
-            fields[1], pos, _ = _number(data, pos, stop, fewest, 2)
+            fields[1], pos, _ = _number(data, pos, stop, min_digits, 2)
         elif kind == DAY:
-            fields[2], pos, _ = _number(data, pos, stop, fewest, 2)
+            fields[2], pos, _ = _number(data, pos, stop, min_digits, 2)
         elif kind == HOUR:
-            fields[3], pos, _ = _number(data, pos, stop, fewest, 2)
+            fields[3], pos, _ = _number(data, pos, stop, min_digits, 2)
         elif kind == HOUR_12:
-            fields[3], pos, _ = _number(data, pos, stop, fewest, 2)
+            fields[3], pos, _ = _number(data, pos, stop, min_digits, 2)
             if not 1 <= fields[3] <= 12:
                 return False
             fields[3] %= 12
         elif kind == MINUTE:
-            fields[4], pos, _ = _number(data, pos, stop, fewest, 2)
+            fields[4], pos, _ = _number(data, pos, stop, min_digits, 2)
         elif kind == SECOND:
-            fields[5], pos, _ = _number(data, pos, stop, fewest, 2)
+            fields[5], pos, _ = _number(data, pos, stop, min_digits, 2)
         elif kind == FRACTION:
             fields[6], pos, digits = _number(data, pos, stop, 1, 6)
             for _ in range(digits, 6):
@@ -132,8 +135,8 @@ def _read(data: Bytes, pos: int, stop: int, steps: NDArray[np.int64], fields: ND
 @njit(cache=True, nogil=True)
 def parse_formatted(
     data: Bytes,
-    starts: Spots,
-    stops: Spots,
+    starts: Positions,
+    stops: Positions,
     present: Mask,
     steps: NDArray[np.int64],
     ends: NDArray[np.int64],
@@ -141,10 +144,10 @@ def parse_formatted(
     bad: Mask,
     whole_days: bool,
 ) -> None:
-    """Read times as microseconds, or days, since 1970, in the first of the formats that a text has.
+    """Parse times as microseconds, or days, since 1970, by the first format that matches a text.
 
-    ``steps`` are those of all formats one behind the other, each of which ends at one of ``ends``. Without a zone,
-    times are UTC.
+    ``steps`` concatenates the steps of all formats, each of which ends at one of ``ends``. Without a zone, times are
+    UTC.
     """
     fields = np.empty(_FIELDS, np.int64)
     for i in range(values.size):

@@ -1,4 +1,9 @@
-"""Values of JSON lines, found in one pass: every line is checked from end to end, and only declared keys are noted."""
+"""Values of JSON lines, found in one pass: every line is validated, and the spans of declared keys are written.
+
+Compared with pyarrow's reader this buys that damaged rows are marked one by one and no copy of a row is left in
+unwiped memory. Nesting is limited by ``_DEPTH``, and the parser uses a stack of its own, so that input cannot exhaust
+the process's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from panstream.primitives.kernels.simd_byte_search import end_of_digits, find_by
 from panstream.primitives.kernels.sources.byte_copies import copy_short
 from panstream.primitives.kernels.sources.json_strings import end_of_string, write_letters
 
-# What stands for a key: nothing or null, ...; TWICE means that the key is there more than once.
+# Kind of a key's value: ABSENT for a missing key and for null; TWICE if the key occurs more than once.
 ABSENT = 0
 STRING = 1
 ESCAPED = 2
@@ -22,8 +27,8 @@ TRUE = 4
 FALSE = 5
 NESTED = 6
 TWICE = 7
-_DEPTH = 1 << 12  # of values within values; deeper ones are not read
-_KEYS = 64  # of an object that are looked for where the object before had them
+_DEPTH = 1 << 12  # nesting; deeper objects are invalid
+_KEYS = 64  # keys of an object that are first compared with those of the object before
 _BAD = -1
 _TRUE = 0
 _FALSE = 1
@@ -35,12 +40,12 @@ _WORDS = np.array([list(word.ljust(8)) for word in (b"true", b"false", b"null", 
 _SIZES = np.array([4, 5, 4, 3, 8, 3])
 
 Bytes = NDArray[np.uint8]
-Spots = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 
 @part
 def skip_blanks(data: Bytes, pos: int, end: int) -> Any:
-    """Return the position of the first byte that is no blank."""
+    """Return the position of the first byte that is not blank."""
     while pos < end and (data[pos] == 0x20 or data[pos] == 0x09 or data[pos] == 0x0D):
         pos += 1
     return pos
@@ -48,7 +53,7 @@ def skip_blanks(data: Bytes, pos: int, end: int) -> Any:
 
 @rare_part
 def _word(data: Bytes, pos: int, end: int, word: int) -> Any:
-    """Return where a word ends that stands at ``pos``, or -1."""
+    """Return the end of a word that starts at ``pos``, or -1."""
     size = _SIZES[word]
     if pos + size > end:
         return _BAD
@@ -60,7 +65,7 @@ def _word(data: Bytes, pos: int, end: int, word: int) -> Any:
 
 @part
 def _number(data: Bytes, pos: int, end: int) -> Any:
-    """Return where a number ends, or -1; infinity and NaN are among them, as pyarrow has it."""
+    """Return the end of a number, or -1; infinity and NaN are numbers, as for pyarrow."""
     if pos < end and data[pos] == 0x2D:
         pos += 1
     if pos >= end:
@@ -92,7 +97,7 @@ def _number(data: Bytes, pos: int, end: int) -> Any:
 
 @part
 def _scalar(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
-    """Return where the simple value at ``pos`` ends (a string behind its quote), or -1; and what it is."""
+    """Return the end of the scalar at ``pos`` (of a string: after its quote) or -1, and its kind."""
     c = data[pos]
     if c == 0x22:
         close, escaped = end_of_string(data, pos + 1, end)
@@ -108,9 +113,7 @@ def _scalar(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
 
 @rare_part
 def _key(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
-    """Return where the value begins behind a key whose quote is at ``pos``, or -1; and where the key's closing quote
-    is.
-    """
+    """Return the start of the value after a key whose quote is at ``pos``, or -1, and the key's closing quote."""
     if pos >= end or data[pos] != 0x22:
         return _BAD, _BAD
     close, _ = end_of_string(data, pos + 1, end)
@@ -125,7 +128,7 @@ def _key(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
 
 @rare_part
 def _nested(data: Bytes, pos: int, end: int, stack: Bytes) -> Any:
-    """Return where the object or array that begins at ``pos`` ends, or -1."""
+    """Return the end of the object or array that starts at ``pos``, or -1."""
     depth = 0
     while True:
         # At a value.
@@ -150,7 +153,7 @@ def _nested(data: Bytes, pos: int, end: int, stack: Bytes) -> Any:
             pos, _ = _scalar(data, pos, end)
             if pos < 0:
                 return _BAD
-        # Behind a value: close what ends here.
+        # After a value: close the objects and arrays that end here.
         while depth:
             pos = skip_blanks(data, pos, end)
             if pos >= end:
@@ -173,8 +176,8 @@ def _nested(data: Bytes, pos: int, end: int, stack: Bytes) -> Any:
 
 
 @rare_part
-def _named(data: Bytes, pos: int, size: int, names: Bytes, edges: Spots) -> Any:
-    """Return which name stands at ``pos``, or -1."""
+def _named(data: Bytes, pos: int, size: int, names: Bytes, edges: Positions) -> Any:
+    """Return the index of the name at ``pos``, or -1."""
     for name in range(edges.size - 1):
         if edges[name + 1] - edges[name] == size:
             i = 0
@@ -186,20 +189,22 @@ def _named(data: Bytes, pos: int, size: int, names: Bytes, edges: Spots) -> Any:
 
 
 @rare_part
-def _column(data: Bytes, pos: int, stop: int, names: Bytes, edges: Spots, buffer: Bytes) -> Any:
-    """Return which declared name the key ``data[pos:stop]`` is, or -1."""
+def _column(data: Bytes, pos: int, stop: int, names: Bytes, edges: Positions, buffer: Bytes) -> Any:
+    """Return the index of the declared name that the key ``data[pos:stop]`` is, or -1."""
     for i in range(pos, stop):
         if data[i] == 0x5C:
-            if stop - pos > buffer.size:  # six bytes a letter at most: a longer one is no name
+            if stop - pos > buffer.size:  # an escape takes at most six bytes: a longer key is no declared name
                 return _BAD
             return _named(buffer, np.int64(0), write_letters(data, pos, stop, buffer, np.int64(0)), names, edges)
     return _named(data, pos, stop - pos, names, edges)
 
 
 @njit(cache=True, nogil=True)
-def workspace(names: Bytes, edges: Spots) -> tuple[Any, Any, Any, Any]:
-    """Return what ``scan_object`` works with: what is open, a key without escapes, which names were met, and the keys
-    of the last object: where each begins, how far it is to the value, and which name it is.
+def workspace(names: Bytes, edges: Positions) -> tuple[Any, Any, Any, Any]:
+    """Allocate the working memory of ``scan_object``; its size depends on the declared names only.
+
+    It holds the open objects and arrays, a key without escapes, the names seen, and the keys of the last object: their
+    positions, distances to the value, and names.
     """
     stack = np.empty(_DEPTH, np.uint8)
     buffer = np.empty(6 * names.size, np.uint8)
@@ -208,10 +213,10 @@ def workspace(names: Bytes, edges: Spots) -> tuple[Any, Any, Any, Any]:
 
 @part
 def _members(
-    data: Bytes, pos: int, end: int, row: int, names: Bytes, edges: Spots, stack: Bytes, buffer: Bytes, seen: Bytes,
-    last_keys: Spots, starts: Spots, stops: Spots, kinds: Bytes,
+    data: Bytes, pos: int, end: int, row: int, names: Bytes, edges: Positions, stack: Bytes, buffer: Bytes, seen: Bytes,
+    last_keys: Positions, starts: Positions, stops: Positions, kinds: Bytes,
 ) -> Any:  # fmt: skip
-    """Note the values of the object at ``pos``; return whether the text is one object and nothing else."""
+    """Write the values of the object at ``pos``; return whether the text is one object and nothing else."""
     if pos >= end or data[pos] != 0x7B:
         return False
     pos = skip_blanks(data, pos + 1, end)
@@ -263,13 +268,13 @@ def _members(
 
 @part
 def scan_object(
-    data: Bytes, pos: int, end: int, row: int, names: Bytes, edges: Spots, stack: Bytes, buffer: Bytes, seen: Bytes,
-    last_keys: Spots, starts: Spots, stops: Spots, kinds: Bytes,
+    data: Bytes, pos: int, end: int, row: int, names: Bytes, edges: Positions, stack: Bytes, buffer: Bytes, seen: Bytes,
+    last_keys: Positions, starts: Positions, stops: Positions, kinds: Bytes,
 ) -> Any:  # fmt: skip
-    """Note where the values of names are in ``data[pos:end]``, nothing if that is not one object; return whether it is.
+    """Write the spans of the names' values in ``data[pos:end]``, none if that is not one object; return whether it is.
 
-    ``names[edges[i]:edges[i + 1]]`` is a name. ``starts``, ``stops`` and ``kinds`` have a row for each name, and
-    what is between is their ``workspace``.
+    ``names[edges[i]:edges[i + 1]]`` is a name. ``starts``, ``stops`` and ``kinds`` have a row for each name; the
+    arguments before them are its ``workspace``.
     """
     for name in range(seen.size):
         seen[name] = 0
@@ -283,11 +288,18 @@ def scan_object(
 
 @njit(cache=True, nogil=True)
 def scan_lines(
-    data: Bytes, end: int, names: Bytes, edges: Spots, starts: Spots, stops: Spots, kinds: Bytes, broken: Bytes
+    data: Bytes,
+    end: int,
+    names: Bytes,
+    edges: Positions,
+    starts: Positions,
+    stops: Positions,
+    kinds: Bytes,
+    broken: Bytes,
 ) -> Any:
-    """Find the values of declared keys in ``data[:end]``, whose lines are complete; return how many rows there are.
+    """Find the values of declared keys in ``data[:end]``, whose lines are complete; return the number of rows.
 
-    Blank lines are no rows; of a line that is ``broken`` nothing is noted.
+    Blank lines are skipped; a ``broken`` line has no values.
     """
     stack, buffer, seen, last_keys = workspace(names, edges)
     pos = row = np.int64(0)
@@ -307,15 +319,13 @@ def scan_lines(
 @njit(cache=True, nogil=True)
 def gather_values(
     data: Bytes,
-    starts: Spots,
-    stops: Spots,
+    starts: Positions,
+    stops: Positions,
     kinds: Bytes,
     offsets: NDArray[np.int32],
     out: Bytes,
 ) -> None:
-    """Copy one column's values as text, one after the other, strings without quotes and escapes; ``out`` has
-    ``SLACK`` bytes more.
-    """
+    """Concatenate one column's values as text, strings unescaped; ``out`` has ``SLACK`` bytes more than their total."""
     to = np.int64(0)
     offsets[0] = 0
     for row in range(starts.size):
@@ -325,4 +335,4 @@ def gather_values(
             copy_short(data, starts[row], stops[row] - starts[row], out, to)
             to += stops[row] - starts[row]
         offsets[row + 1] = to
-    out[to:] = 0  # copies go beyond their end
+    out[to:] = 0  # what copies wrote past their end

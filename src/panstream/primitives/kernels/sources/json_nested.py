@@ -1,4 +1,7 @@
-"""Values within values of JSON lines: keys of nested objects, first strings of lists, texts cut in two."""
+"""Nested values of JSON lines: keys of nested objects, first strings of lists, texts split in two.
+
+Compiled because these read the caller's block in place; only spans are written.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def scan_within(
 
 @njit(cache=True, nogil=True)
 def take_first(data: Bytes, starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes) -> None:
-    """Put the first string of a list in the list's place; what is no such list is not there."""
+    """Replace every list by its first string; anything else becomes absent."""
     for row in range(starts.size):
         pos = skip_blanks(data, starts[row] + 1, stops[row])
         stop = stops[row]
@@ -55,7 +58,7 @@ def split_texts(
     data: Bytes, sign: int, starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes,
     rest_starts: NDArray[np.int64], rest_stops: NDArray[np.int64], rest_kinds: Bytes,
 ) -> None:  # fmt: skip
-    """Cut strings at the first ``sign``, which no escape holds; what follows it goes to ``rest``."""
+    """Split strings at the first byte ``sign``, which occurs in no escape; the remainder goes to ``rest``."""
     for row in range(starts.size):
         rest_kinds[row] = ABSENT
         rest_starts[row] = 0

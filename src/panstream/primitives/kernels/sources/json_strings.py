@@ -1,4 +1,7 @@
-"""Strings of JSON: where they end, and what they are without their escapes."""
+"""Strings of JSON: find their end, and write them without escapes.
+
+Compiled as a part of the scanners. `end_of_string` validates all that `write_letters` relies on.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from numpy.typing import NDArray
 
 from panstream.primitives.kernels.jit import part, rare_part
 from panstream.primitives.kernels.simd_byte_search import end_of_letters
+from panstream.primitives.kernels.text_bytes import hex_digit, write_utf8
 
 _BAD = -1
+_ESCAPES = np.arange(256, dtype=np.uint8)  # the byte that a backslash and a letter stand for: itself, or a control
+_ESCAPES[[0x62, 0x66, 0x6E, 0x72, 0x74]] = [0x08, 0x0C, 0x0A, 0x0D, 0x09]
 
 Bytes = NDArray[np.uint8]
 
@@ -20,26 +26,18 @@ def _hex(data: Bytes, pos: int, end: int) -> Any:
     """Return the number of four hexadecimal digits, or -1."""
     if pos + 4 > end:
         return _BAD
-    value: Any = 0
+    value: Any = np.int64(0)
     for i in range(pos, pos + 4):
-        c = data[i]
-        if 0x30 <= c <= 0x39:
-            digit = c - 0x30
-        elif 0x41 <= c <= 0x46:
-            digit = c - 0x37
-        elif 0x61 <= c <= 0x66:
-            digit = c - 0x57
-        else:
+        digit = hex_digit(data[i])
+        if digit < 0:
             return _BAD
-        value = 16 * value + np.int64(digit)
+        value = 16 * value + digit
     return value
 
 
 @part
 def end_of_string(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
-    """Return where the string whose first letter is at ``pos`` has its closing quote, or -1; and whether it has
-    escapes.
-    """
+    """Return the closing quote of the string whose first letter is at ``pos``, or -1, and whether it has escapes."""
     escaped = False
     while True:
         pos = end_of_letters(data, pos, end)
@@ -70,7 +68,7 @@ def end_of_string(data: Bytes, pos: int, end: int) -> tuple[Any, Any]:
 
 @rare_part
 def write_letters(data: Bytes, pos: int, stop: int, out: Bytes, to: int) -> Any:
-    """Write a checked string without its escapes; return where the copy ends."""
+    """Write a validated string without its escapes; return the end of the copy."""
     while pos < stop:
         c = data[pos]
         if c != 0x5C:
@@ -81,19 +79,7 @@ def write_letters(data: Bytes, pos: int, stop: int, out: Bytes, to: int) -> Any:
         c = data[pos + 1]
         pos += 2
         if c != 0x75:
-            out[to] = (
-                0x08
-                if c == 0x62
-                else 0x0C
-                if c == 0x66
-                else 0x0A
-                if c == 0x6E
-                else 0x0D
-                if c == 0x72
-                else 0x09
-                if c == 0x74
-                else c
-            )
+            out[to] = _ESCAPES[c]
             to += 1
             continue
         code = _hex(data, pos, stop)
@@ -101,22 +87,5 @@ def write_letters(data: Bytes, pos: int, stop: int, out: Bytes, to: int) -> Any:
         if 0xD800 <= code < 0xDC00:
             code = 0x10000 + ((code - 0xD800) << 10) + (_hex(data, pos + 2, stop) - 0xDC00)
             pos += 6
-        if code < 0x80:
-            out[to] = code
-            to += 1
-        elif code < 0x800:
-            out[to] = 0xC0 | (code >> 6)
-            out[to + 1] = 0x80 | (code & 0x3F)
-            to += 2
-        elif code < 0x10000:
-            out[to] = 0xE0 | (code >> 12)
-            out[to + 1] = 0x80 | ((code >> 6) & 0x3F)
-            out[to + 2] = 0x80 | (code & 0x3F)
-            to += 3
-        else:
-            out[to] = 0xF0 | (code >> 18)
-            out[to + 1] = 0x80 | ((code >> 12) & 0x3F)
-            out[to + 2] = 0x80 | ((code >> 6) & 0x3F)
-            out[to + 3] = 0x80 | (code & 0x3F)
-            to += 4
+        to = write_utf8(code, out, to)
     return to

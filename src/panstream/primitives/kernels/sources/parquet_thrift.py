@@ -1,7 +1,7 @@
 """Read the footer and the page headers of a Parquet file, in Thrift's compact protocol: numbers and offsets only.
 
-pyarrow believes what these say: it ends the process over some footers, and asks for as much memory as a page claims to
-need. Statistics are skipped: they quote values.
+pyarrow trusts them: some footers make it end the process, and it allocates as much memory as a page claims to need.
+Statistics are skipped: they quote values. Compiled because metadata are large; memory and depth are bounded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ CUT_OFF = -1
 DAMAGED = -2
 ABSENT = -1
 
-# A column's numbers stand where parquet.thrift numbers them in ColumnMetaData; ELSEWHERE marks columns that are
-# encrypted or in another file.
+# A column's numbers are indexed by their field numbers in parquet.thrift's ColumnMetaData; ELSEWHERE marks columns that
+# are encrypted or in another file.
 ELSEWHERE = 0
 TYPE = 1
 CODEC = 4
@@ -33,7 +33,7 @@ DATA_PAGE = 0
 DICTIONARY_PAGE = 2
 DATA_PAGE_2 = 3
 
-_DEEPEST = 64  # of structures in structures, and of groups in a schema
+_DEEPEST = 64  # nesting of structures, and of groups in a schema
 _TRUE = 1
 _FALSE = 2
 _BYTE = 3
@@ -50,7 +50,7 @@ _LARGEST_FIELD = 1000
 
 @njit(cache=True, nogil=True)
 def _read_varint(data: NDArray[np.uint8], at: Any) -> Any:
-    """Return a number and where it ends, or what is wrong with it."""
+    """Return an unsigned number and its end, or a negative error."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < data.size:
@@ -67,14 +67,14 @@ def _read_varint(data: NDArray[np.uint8], at: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _read_signed(data: NDArray[np.uint8], at: Any) -> Any:
-    """Return a number that may be negative and where it ends, or what is wrong with it."""
+    """Return a signed (zigzag) number and its end, or a negative error."""
     value, at = _read_varint(data, at)
     return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
 
 
 @njit(cache=True, nogil=True)
 def _read_field(data: NDArray[np.uint8], at: Any, last: Any) -> Any:
-    """Return the kind of the next field, its number, and where its value begins; kind 0 ends a structure."""
+    """Return kind and number of the next field and the start of its value; kind 0 ends a structure."""
     if at >= data.size:
         return 0, last, np.int64(CUT_OFF)
     kind = np.int64(data[at] & 15)
@@ -90,7 +90,7 @@ def _read_field(data: NDArray[np.uint8], at: Any, last: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _read_list(data: NDArray[np.uint8], at: Any) -> Any:
-    """Return the kind of a list's elements, how many there are, and where the first begins."""
+    """Return kind and number of a list's elements, and the start of the first."""
     if at >= data.size:
         return 0, 0, np.int64(CUT_OFF)
     kind = np.int64(data[at] & 15)
@@ -107,7 +107,7 @@ def _read_list(data: NDArray[np.uint8], at: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _skip(data: NDArray[np.uint8], at: Any, kind: Any) -> Any:
-    """Return where the value of a field ends, whatever is in it."""
+    """Return the end of a field's value, or a negative error; a loop with a bounded stack, not recursion."""
     left = np.empty(_DEEPEST, np.int64)  # elements of a list that is open; -1: a structure
     kinds = np.empty(_DEEPEST, np.int64)
     depth = 0
@@ -157,7 +157,7 @@ def _skip(data: NDArray[np.uint8], at: Any, kind: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _count_columns(data: NDArray[np.uint8], at: Any, elements: Any) -> Any:
-    """Return how many columns a schema has, which lists its tree depth first, and where it ends."""
+    """Return the number of leaf columns of a schema, which lists its tree depth first, and its end."""
     children_left = np.zeros(_DEEPEST, np.int64)  # of every group that is open
     depth = columns = 0
     for element in range(elements):
@@ -191,7 +191,7 @@ def _count_columns(data: NDArray[np.uint8], at: Any, elements: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def count_footer(data: NDArray[np.uint8]) -> Any:
-    """Return how many row groups and columns a footer describes, and where it ends, or what is wrong with it."""
+    """Return the numbers of row groups and columns of a footer, and its end or a negative error."""
     groups = columns = last = 0
     at = np.int64(0)
     while True:
@@ -212,9 +212,9 @@ def count_footer(data: NDArray[np.uint8]) -> Any:
 
 @njit(cache=True, nogil=True)
 def _read_integers(data: NDArray[np.uint8], at: Any, numbers: NDArray[np.int64], first_wide: int) -> Any:
-    """Write a structure's integers where their fields are numbered, from ``first_wide`` on of 64 bits, else of 32.
+    """Write a structure's integers at their field numbers, of 64 bits from ``first_wide`` on, else of 32.
 
-    Any other integer is damage: Thrift would skip it, and what it believes must be what is checked.
+    An integer of another width is damage: Thrift would skip it, and then pyarrow would use a value not checked here.
     """
     last = 0
     while True:
@@ -233,7 +233,7 @@ def _read_integers(data: NDArray[np.uint8], at: Any, numbers: NDArray[np.int64],
 
 @njit(cache=True, nogil=True)
 def _read_chunk(data: NDArray[np.uint8], at: Any, numbers: NDArray[np.int64]) -> Any:
-    """Read a column chunk: its metadata are the third field, another file the first, keys the eighth and ninth."""
+    """Read a column chunk: field 3 is its metadata, field 1 another file's path, fields 8 and 9 encryption keys."""
     last = 0
     while True:
         kind, last, at = _read_field(data, at, last)
@@ -251,7 +251,7 @@ def _read_chunk(data: NDArray[np.uint8], at: Any, numbers: NDArray[np.int64]) ->
 
 @njit(cache=True, nogil=True)
 def _read_group(data: NDArray[np.uint8], at: Any, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Any:
-    """Read a row group: its columns are the first field, its number of rows the third."""
+    """Read a row group: field 1 is its columns, field 3 its number of rows."""
     last = 0
     while True:
         kind, last, at = _read_field(data, at, last)
@@ -277,7 +277,7 @@ def _read_group(data: NDArray[np.uint8], at: Any, rows: NDArray[np.int64], colum
 def read_footer(data: NDArray[np.uint8], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Any:
     """Write the rows of every row group, and the numbers of its columns (groups, columns, ``COLUMN_FIELDS``).
 
-    Return where the footer ends, or what is wrong with it; ``count_footer`` says how large the arrays must be.
+    Return the end of the footer or a negative error; ``count_footer`` gives the sizes of the arrays.
     """
     rows[:] = ABSENT
     columns[:] = ABSENT
@@ -304,7 +304,7 @@ def read_footer(data: NDArray[np.uint8], rows: NDArray[np.int64], columns: NDArr
 
 @njit(cache=True, nogil=True)
 def read_page_header(data: NDArray[np.uint8], page: NDArray[np.int64]) -> Any:
-    """Write what the header at the beginning of ``data`` says of its page; return where it ends, or what is wrong."""
+    """Write the fields of the page header at the start of ``data``; return its end or a negative error."""
     sizes = np.full(4, ABSENT, np.int64)
     inner = np.full((9, 5), ABSENT, np.int64)  # of the structures for data pages, dictionaries, data pages 2
     last = 0
@@ -341,7 +341,7 @@ def read_page_header(data: NDArray[np.uint8], page: NDArray[np.int64]) -> Any:
 
 @njit(cache=True, nogil=True)
 def longest_string(page: NDArray[np.uint8], count: int) -> Any:
-    """Return the length of the longest of ``count`` strings that are stored plainly, or what is wrong with them."""
+    """Return the length of the longest of ``count`` strings in plain encoding, or a negative error."""
     longest = at = np.int64(0)
     for _ in range(count):
         if at > page.size - 4:

@@ -1,4 +1,7 @@
-"""Numbers of some rows."""
+"""Select the numbers of some rows.
+
+Compiled because NumPy's boolean indexing allocates its result, which nothing would wipe.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from numpy.typing import NDArray
 
 @njit(cache=True, nogil=True)
 def keep_numbers(numbers: NDArray[Any], keep: NDArray[np.bool_], out: NDArray[Any]) -> None:
-    """Copy the numbers to be kept; ``out`` has room for one more than those, which becomes 0.
+    """Copy the selected numbers; ``out`` has one element more than those, which becomes 0.
 
-    Every number is written, kept or not, since a processor guesses wrong which are.
+    Every number is written, selected or not: a mispredicted branch would take longer.
     """
     count = 0
     for i in range(numbers.size):

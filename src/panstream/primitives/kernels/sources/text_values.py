@@ -1,7 +1,7 @@
-"""Text to values, a row at a time and never by exceptions: what does not fit is marked.
+"""Text to values, row by row and without exceptions: rows that do not parse are marked.
 
-Rows are ``data[starts[i]:stops[i]]``. Every function sets ``bad[i]`` for rows that are ``present`` and do not fit; the
-language is that of pyarrow's casts from text.
+Rows are ``data[starts[i]:stops[i]]``. Every function sets ``bad[i]`` for rows that are ``present`` and do not parse.
+The accepted language is that of pyarrow's casts from text, which stop at the first bad row and copy the text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from panstream.primitives.kernels.jit import part, rare_part
 from panstream.primitives.kernels.machine_words import load_word
+from panstream.primitives.kernels.text_bytes import hex_digit
 
 Bytes = NDArray[np.uint8]
-Spots = NDArray[Any]  # 32 or 64 bits
+Positions = NDArray[Any]  # 32 or 64 bits
 Mask = NDArray[np.bool_]
 
 _TRUTHS = (b"true", b"True", b"TRUE", b"1", b"false", b"False", b"FALSE", b"0")
@@ -27,7 +28,7 @@ _MOST = 2**63 - 1
 _SECONDS = _MOST // 1_000_000_000
 _POWERS = 10.0 ** np.arange(23)  # exact
 _EXACT = 1 << 53
-_EXTREME = 10_000  # an exponent beyond which a number of any length that fits into memory is 0 or infinite
+_EXTREME = 10_000  # a thousandth of the cap of exponents: beyond that cap numbers are 0 or infinite
 _ZEROS = np.uint64(0x3030303030303030)
 _SIXES = np.uint64(0x0606060606060606)
 _HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
@@ -39,7 +40,7 @@ _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 @part
 def trim_blanks(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
-    """Return where a text begins and ends without the blanks around it."""
+    """Return start and end of a text without surrounding blanks."""
     while pos < stop and (data[pos] == 0x20 or data[pos] == 0x09):
         pos += 1
     while stop > pos and (data[stop - 1] == 0x20 or data[stop - 1] == 0x09):
@@ -49,7 +50,7 @@ def trim_blanks(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
 
 @part
 def _digits(word: Any, count: int) -> tuple[Any, Any]:
-    """Return the number that the first ``count`` bytes of a word write, one to eight, and whether they are digits."""
+    """Parse the first ``count`` bytes of a word, one to eight; return the number and whether all are digits."""
     unused = np.uint64(8 * (8 - count))
     word = (word << unused) | (_ZEROS & ((np.uint64(1) << unused) - np.uint64(1)))
     good = (word & _HIGH) == _ZEROS and ((word + _SIXES) & _HIGH) == _ZEROS
@@ -60,7 +61,7 @@ def _digits(word: Any, count: int) -> tuple[Any, Any]:
 
 @part
 def _short_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
-    """Return the number of at most sixteen digits, and whether there is nothing else."""
+    """Parse one to sixteen digits; return the number and whether the text has nothing else."""
     count = stop - pos
     if count < 1 or count > 16 or pos + 8 > data.size:
         return np.int64(0), False
@@ -74,20 +75,14 @@ def _short_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
 
 @rare_part
 def _any_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
-    """Return the number and whether there is one."""
+    """Parse a signed decimal or a hexadecimal integer of 64 bits; return the number and whether valid."""
     value = np.uint64(0)
     if stop - pos > 2 and data[pos] == 0x30 and (data[pos + 1] == 0x78 or data[pos + 1] == 0x58):
         if stop - pos > 18:
             return np.int64(0), False
         for i in range(pos + 2, stop):
-            c = data[i]
-            if 0x30 <= c <= 0x39:
-                digit = c - 0x30
-            elif 0x41 <= c <= 0x46:
-                digit = c - 0x37
-            elif 0x61 <= c <= 0x66:
-                digit = c - 0x57
-            else:
+            digit = hex_digit(data[i])
+            if digit < 0:
                 return np.int64(0), False
             value = (value << np.uint64(4)) | np.uint64(digit)
         return np.int64(value), True
@@ -111,8 +106,10 @@ def _any_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int64], bad: Mask) -> None:
-    """Read whole numbers of 64 bits, hexadecimal ones too, with blanks around them."""
+def parse_ints(
+    data: Bytes, starts: Positions, stops: Positions, present: Mask, values: NDArray[np.int64], bad: Mask
+) -> None:
+    """Parse integers of 64 bits, also hexadecimal ones, with blanks around them."""
     for i in range(values.size):
         values[i] = 0
         bad[i] = False
@@ -128,16 +125,17 @@ def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: 
 @njit(cache=True, nogil=True)
 def parse_doubles(
     data: Bytes,
-    starts: Spots,
-    stops: Spots,
+    starts: Positions,
+    stops: Positions,
     present: Mask,
     values: NDArray[np.float64],
     bad: Mask,
     rest: Mask,
     decimal: int,
 ) -> None:
-    """Read finite numbers with a decimal mark; ``rest`` are well written ones that need more than 53 bits, whose value
-    is left to the caller.
+    """Parse finite numbers with a decimal mark.
+
+    ``rest`` marks valid numbers that need more than 53 bits or an inexact power of ten; the caller computes those.
     """
     for i in range(values.size):
         values[i] = 0.0
@@ -209,7 +207,7 @@ def _two(data: Bytes, pos: int) -> Any:
 
 @part
 def days_from_civil(year: Any, month: Any, day: Any) -> tuple[Any, Any]:
-    """Return the days from 1970 to a day of the Gregorian calendar, and whether there is such a day."""
+    """Return the days from 1970 to a Gregorian date, and whether the date exists."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= month <= 12 or day < 1 or day > _MONTHS[month - 1] + (month == 2 and leap):
         return np.int64(0), False
@@ -222,7 +220,7 @@ def days_from_civil(year: Any, month: Any, day: Any) -> tuple[Any, Any]:
 
 @part
 def _day(data: Bytes, pos: int) -> tuple[Any, Any]:
-    """Return the days from 1970 to YYYY-MM-DD, and whether there is such a day; ten bytes are there."""
+    """Parse the ten bytes YYYY-MM-DD; return the days from 1970 and whether the date exists."""
     high = _two(data, pos)
     low = _two(data, pos + 2)
     month = _two(data, pos + 5)
@@ -234,8 +232,10 @@ def _day(data: Bytes, pos: int) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int32], bad: Mask) -> None:
-    """Read days YYYY-MM-DD, with blanks around them."""
+def parse_dates(
+    data: Bytes, starts: Positions, stops: Positions, present: Mask, values: NDArray[np.int32], bad: Mask
+) -> None:
+    """Parse dates YYYY-MM-DD as days since 1970, with blanks around them."""
     for i in range(values.size):
         values[i] = 0
         bad[i] = False
@@ -250,7 +250,7 @@ def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values:
 
 @part
 def _zone(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
-    """Return where the time ends before its zone, and the seconds to be added to have UTC; -1 if it is no zone."""
+    """Return the end of the time before its zone (-1 if the zone is invalid), and the seconds to add to get UTC."""
     if data[stop - 1] == 0x5A:
         return stop - 1, 0
     for size in (3, 5, 6):
@@ -267,7 +267,7 @@ def _zone(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
 
 @part
 def _moment(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
-    """Return the microseconds from 1970 to YYYY-MM-DD[ T]hh[:mm[:ss[.f]]][zone], and whether there is such a time."""
+    """Parse YYYY-MM-DD[ T]hh[:mm[:ss[.f]]][zone]; return microseconds since 1970 and whether the time exists."""
     if stop - pos < 10:
         return np.int64(0), False
     days, good = _day(data, pos)
@@ -302,7 +302,7 @@ def _moment(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
         fraction = 10 * fraction + np.int64(c - 0x30)
     if size <= 26:
         return 1_000_000 * seconds + fraction // 1000, True
-    # More than six digits: nanoseconds of 64 bits must hold it, and it is cut towards 1970.
+    # More than six digits: 64 bits of nanoseconds must hold the time, and it is truncated towards 1970, as in pyarrow.
     if not -_SECONDS <= seconds <= _SECONDS or (seconds == _SECONDS and fraction > _MOST - 1_000_000_000 * _SECONDS):
         return np.int64(0), False
     nanoseconds = 1_000_000_000 * seconds + fraction
@@ -311,9 +311,9 @@ def _moment(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
 
 @njit(cache=True, nogil=True)
 def parse_timestamps(
-    data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int64], bad: Mask
+    data: Bytes, starts: Positions, stops: Positions, present: Mask, values: NDArray[np.int64], bad: Mask
 ) -> None:
-    """Read times; without a zone they are UTC."""
+    """Parse times as microseconds since 1970; without a zone they are UTC."""
     for i in range(values.size):
         values[i] = 0
         bad[i] = False
@@ -323,13 +323,13 @@ def parse_timestamps(
 
 
 @njit(cache=True, nogil=True)
-def parse_booleans(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: Mask, bad: Mask) -> None:
-    """Read words for true and false, with nothing around them."""
+def parse_booleans(data: Bytes, starts: Positions, stops: Positions, present: Mask, values: Mask, bad: Mask) -> None:
+    """Parse the words for true and false, without blanks around them."""
     for i in range(values.size):
         values[i] = False
         bad[i] = False
         if present[i]:
-            word = np.uint64(1)  # marks where the first letter is
+            word = np.uint64(1)  # a leading 1, so that the length counts
             for pos in range(starts[i], min(stops[i], starts[i] + _LONGEST_WORD + 1)):
                 word = (word << np.uint64(8)) | np.uint64(data[pos])
             index = 0
@@ -341,7 +341,7 @@ def parse_booleans(data: Bytes, starts: Spots, stops: Spots, present: Mask, valu
 
 @part
 def _follows(data: Bytes, pos: int, stop: int, count: int) -> Any:
-    """Return whether ``count`` bytes that go on with a letter come next."""
+    """Return whether ``count`` continuation bytes of UTF-8 come next."""
     continuations = 0
     for i in range(pos, min(pos + count, stop)):
         continuations += data[i] & 0xC0 == 0x80
@@ -350,7 +350,7 @@ def _follows(data: Bytes, pos: int, stop: int, count: int) -> Any:
 
 @rare_part
 def is_utf8(data: Bytes, pos: int, stop: int) -> Any:
-    """Return whether the bytes up to ``stop`` are letters of UTF-8."""
+    """Return whether ``data[pos:stop]`` is valid UTF-8."""
     while pos < stop:
         c = data[pos]
         pos += 1
@@ -371,7 +371,7 @@ def is_utf8(data: Bytes, pos: int, stop: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def find_bad_utf8(data: Bytes, starts: Spots, stops: Spots, present: Mask, bad: Mask) -> None:
-    """Find rows that are not UTF-8."""
+def find_bad_utf8(data: Bytes, starts: Positions, stops: Positions, present: Mask, bad: Mask) -> None:
+    """Mark the rows that are not valid UTF-8."""
     for i in range(bad.size):
         bad[i] = present[i] and not is_utf8(data, starts[i], stops[i])

@@ -1,4 +1,7 @@
-"""Text in other encodings to UTF-8. What is no letter becomes a byte that UTF-8 does not have: its row is then bad."""
+"""Text in other encodings to UTF-8, without Python strings, which are never wiped.
+
+An invalid character becomes ``INVALID``, a byte that UTF-8 does not have, so that its row is found invalid later.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.sources.text_values import is_utf8
+from panstream.primitives.kernels.text_bytes import write_utf8
 
 INVALID = 0xFF
 LONGEST = 3  # bytes of UTF-8 for a byte of another encoding, at most
@@ -16,8 +20,9 @@ LONGEST = 3  # bytes of UTF-8 for a byte of another encoding, at most
 
 @njit(cache=True, nogil=True)
 def expand_bytes(data: NDArray[np.uint8], table: NDArray[np.uint8], out: NDArray[np.uint8]) -> int:
-    """Write UTF-8 for text of one byte a letter; ``table`` has a length and up to three bytes for each of 256. Return
-    how many bytes were written.
+    """Write text of one byte per character as UTF-8; return how many bytes were written.
+
+    ``table`` has a length and up to three bytes for each of the 256 bytes.
     """
     written = 0
     for byte in data:
@@ -29,8 +34,9 @@ def expand_bytes(data: NDArray[np.uint8], table: NDArray[np.uint8], out: NDArray
 
 @njit(cache=True, nogil=True)
 def expand_utf16(data: NDArray[np.uint8], big_endian: bool, out: NDArray[np.uint8]) -> Any:
-    """Write UTF-8 for UTF-16; return how many bytes were read and written. A letter that is not there in full is left,
-    and takes up to three bytes.
+    """Write UTF-16 as UTF-8; return how many bytes were read and written.
+
+    An incomplete character at the end, of up to three bytes, is not read.
     """
     low = 1 if big_endian else 0
     pos = 0
@@ -46,33 +52,17 @@ def expand_utf16(data: NDArray[np.uint8], big_endian: bool, out: NDArray[np.uint
                 unit = 0x10000 + ((unit - 0xD800) << 10) + (second - 0xDC00)
                 size = 4
         pos += size
-        if unit < 0x80:
-            out[written] = unit
+        if unit < 0x80 or 0xD800 <= unit < 0xE000:
+            out[written] = unit if unit < 0x80 else INVALID
             written += 1
-        elif 0xD800 <= unit < 0xE000:
-            out[written] = INVALID
-            written += 1
-        elif unit < 0x800:
-            out[written] = 0xC0 | unit >> 6
-            out[written + 1] = 0x80 | unit & 0x3F
-            written += 2
-        elif unit < 0x10000:
-            out[written] = 0xE0 | unit >> 12
-            out[written + 1] = 0x80 | unit >> 6 & 0x3F
-            out[written + 2] = 0x80 | unit & 0x3F
-            written += 3
         else:
-            out[written] = 0xF0 | unit >> 18
-            out[written + 1] = 0x80 | unit >> 12 & 0x3F
-            out[written + 2] = 0x80 | unit >> 6 & 0x3F
-            out[written + 3] = 0x80 | unit & 0x3F
-            written += 4
+            written = write_utf8(unit, out, written)
     return pos, written
 
 
 @njit(cache=True, nogil=True)
 def count_letters(data: NDArray[np.uint8]) -> Any:
-    """Return how many letters beyond ASCII are UTF-8, and how many bytes beyond ASCII belong to none."""
+    """Count the valid UTF-8 characters beyond ASCII, and the bytes beyond ASCII that belong to none."""
     pos = 0
     letters = 0
     strays = 0

@@ -1,4 +1,7 @@
-"""Ids of visitors: an address and a user agent become one number, and neither stays."""
+"""Ids of visitors: one keyed hash of an address and a user agent.
+
+Compiled because neither text may become a Python object; both stay in buffers that the caller wipes.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from numpy.typing import NDArray
 from panstream.primitives.kernels.hashing.siphash import hash_one
 
 Bytes = NDArray[np.uint8]
-Spots = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
 def hash_pairs(
-    first: tuple[Bytes, Spots, Spots], second: tuple[Bytes, Spots, Spots], key: np.uint64, out: NDArray[np.uint64]
+    first: tuple[Bytes, Positions, Positions],
+    second: tuple[Bytes, Positions, Positions],
+    key: np.uint64,
+    out: NDArray[np.uint64],
 ) -> Any:
-    """Write a hash of two texts of each row, given by where they begin and end in some memory."""
+    """Write a hash of two texts per row, each given as (data, starts, stops)."""
     data, starts, stops = first
     other, begins, ends = second
     for row in range(out.size):

@@ -1,14 +1,14 @@
 """Search a buffer for very many byte patterns at every alignment, in one pass.
 
-Only every ``stride``-th position is looked at: the windows of ``window`` bytes at a pattern's first ``stride`` offsets
-are marked, so that whatever its alignment one of them is seen. Each sieve is finer and slower than the one before:
+Only every ``stride``-th position is tested: the windows of ``window`` bytes at a pattern's first ``stride`` offsets are
+marked, so that one of them is hit at any alignment. Each filter is finer and slower than the one before:
 
-1. the window's first two pairs of bytes, in tables that fit the nearest cache;
-2. the window, in a table of bits;
-3. the first 8 or 16, then 32 bytes of what would begin there, in another such table;
+1. the window's first two pairs of bytes, in tables that fit the first-level cache;
+2. the window, in a Bloom filter;
+3. the first 8 or 16, then 32 bytes from the position on, in another Bloom filter;
 4. each length that occurs, by a hash table with one running hash, and then byte for byte.
 
-So patterns that share a long prefix cost no more than others, and memory that looks nothing like a needle very little.
+So patterns with a long common prefix cost no more than others. Compiled because every position takes a different path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ENDLESS = 1 << 62
 
 
 class NeedleIndex(NamedTuple):
-    """The patterns and what finds them; pattern i is ``blob[starts[i]:starts[i + 1]]``.
+    """The patterns and their filters; pattern i is ``blob[starts[i]:starts[i + 1]]``.
 
     ``window`` is 6 to 8, and no pattern shorter than ``window + stride - 1``. ``lengths`` holds in rising order the
     lengths that occur. The other arrays start as zeros: ``sieve`` and ``gate`` of any size, ``pairs`` of 16384
@@ -52,8 +52,8 @@ class NeedleIndex(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _place(table: NDArray[np.uint64], spread: np.uint64) -> np.uint64:
-    """Return the word of ``table`` that a hash belongs to, by its upper half."""
+def _word_index(table: NDArray[np.uint64], spread: np.uint64) -> np.uint64:
+    """Return the index of the word of ``table`` that the upper half of a hash selects."""
     return np.uint64(((spread >> np.uint64(32)) * np.uint64(table.size)) >> np.uint64(32))
 
 
@@ -65,7 +65,7 @@ def _spread(value: np.uint64) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def _bits(spread: np.uint64) -> np.uint64:
-    """Return the three bits of one word that stand for a hash: one cache line is touched, one branch taken."""
+    """Return the three bits that represent a hash, all in one word: one cache line and one branch per lookup."""
     low = spread & _SIX_BITS
     middle = (spread >> np.uint64(6)) & _SIX_BITS
     high = (spread >> np.uint64(12)) & _SIX_BITS
@@ -81,7 +81,7 @@ def _load(words: NDArray[np.uint64], pos: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def _pair(window: np.uint64, number: int) -> np.uint64:
-    """Return the bit that stands for pair ``number``, 0 or 1, of a window in the tables of pairs."""
+    """Return the bit number that represents pair ``number``, 0 or 1, of a window in the tables of pairs."""
     return np.uint64(np.uint64(number << 16) | ((window >> np.uint64(16 * number)) & np.uint64(0xFFFF)))
 
 
@@ -99,20 +99,20 @@ def _fold(words: NDArray[np.uint64], pos: int, size: int, seed: np.uint64) -> np
 
 @njit(cache=True, nogil=True)
 def _first_gate(lengths: NDArray[np.int64]) -> int:
-    """Return how many bytes of a candidate are looked up before all else: 16, 8 or none."""
+    """Return how many bytes of a candidate the first lookup covers: 16, 8 or none."""
     return 16 if lengths[0] >= 16 else 8 if lengths[0] >= 8 else 0
 
 
 @njit(cache=True, nogil=True)
 def _passes(table: NDArray[np.uint64], spread: np.uint64) -> bool:
-    """Return whether the hash is marked in the table, or collides with others that are."""
+    """Return whether a hash may be in a Bloom filter; false positives are possible."""
     bits = _bits(spread)
-    return bool(table[_place(table, spread)] & bits == bits)
+    return bool(table[_word_index(table, spread)] & bits == bits)
 
 
 @njit(cache=True, nogil=True)
 def _zeros(blob: NDArray[np.uint8], pos: int, end: int) -> int:
-    """Return how many zeros follow from ``pos`` on, without bound if they reach the pattern's end."""
+    """Count the zeros from ``pos`` on; ``_ENDLESS`` if they reach the pattern's end."""
     run = pos
     while run < end and blob[run] == 0:
         run += 1
@@ -121,7 +121,7 @@ def _zeros(blob: NDArray[np.uint8], pos: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def build_index(index: NeedleIndex) -> None:
-    """Enter every pattern into the sieves and the hash table."""
+    """Enter every pattern into the filters and the hash table."""
     blob = index.blob
     starts = index.starts
     slots = index.slots
@@ -141,14 +141,14 @@ def build_index(index: NeedleIndex) -> None:
                 bit = _pair(here, number)
                 pairs[bit >> np.uint64(3)] |= np.uint8(_ONE << (bit & np.uint64(7)))
             spread = _spread(here)
-            sieve[_place(sieve, spread)] |= _bits(spread)
+            sieve[_word_index(sieve, spread)] |= _bits(spread)
         if first == 8:
             folded = _fold(words, begin, 8, _START)
-            gate[_place(gate, folded)] |= _bits(folded)
+            gate[_word_index(gate, folded)] |= _bits(folded)
         folded = _START
         for passed in range(0, min(length - 15, 32), 16):
             folded = _fold(words, begin + passed, 16, folded)
-            gate[_place(gate, folded)] |= _bits(folded)
+            gate[_word_index(gate, folded)] |= _bits(folded)
         running = _START
         for i in range(length):
             running = np.uint64((running ^ np.uint64(blob[begin + i])) * _STEP)
@@ -171,7 +171,7 @@ def _matches_at(
     patterns: NDArray[np.int32],
     match_count: int,
 ) -> int:
-    """Add the patterns that begin at ``pos`` to the matches; return their new number, or -1 if there is no room."""
+    """Append the patterns that begin at ``pos`` to the matches; return their number, or -1 if the outputs are full."""
     blob = index.blob
     starts = index.starts
     slots = index.slots
@@ -250,7 +250,7 @@ def search(
         likely = _has_pair(pairs, _pair(here, 0)) and _has_pair(pairs, _pair(here, 1))
         if likely and _passes(sieve, _spread(here)):
             for start in range(max(begin, pos - stride + 1), min(end, pos + 1)):
-                # Checked here, since the call below is dear: it hands over every table.
+                # Tested before the call, which is expensive since it passes every table.
                 if first and not _passes(gate, _fold(words, start, first, _START)):
                     continue
                 more = _matches_at(buffer, words, size, start, index, positions, patterns, match_count)
