@@ -1,10 +1,10 @@
-"""The browser that tests look at pages with."""
+"""The browser for tests of pages."""
 
 import shutil
 
 from playwright.sync_api import Browser, Playwright
 
-# Without windows it needs a third less processor time; where that package is missing, the whole browser does.
+# The headless shell needs a third less processor time; without that package the full browser is used.
 PROGRAM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 FLAGS = [
     "--no-sandbox",

@@ -1,4 +1,4 @@
-"""Which tests need programs that may be missing, and what was left out."""
+"""Order of tests, programs that some of them need, and a summary of skipped ones."""
 
 import functools
 import gc
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Before NumPy is imported, and for all processes that tests start: several workers share the cores, and threads of
-# a matrix product that wait for each other burn them.
+# Before NumPy is imported, and for all processes that tests start: several workers share the cores, and waiting
+# threads of matrix products would keep them busy.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
@@ -21,21 +21,21 @@ from hypothesis import settings
 
 from tests import chromium
 
-# Tests call commands some hundred times; what an app looks like is the same every time.
+# Tests call commands hundreds of times; building the command objects once is enough.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
 
-# Elsewhere hypothesis looks for new counterexamples in every run; a landing should not depend on its luck.
-settings.register_profile("usual", deadline=None)  # a busy machine is no failure
+# Local runs search for new counterexamples every time; CI must be deterministic.
+settings.register_profile("usual", deadline=None)  # a busy machine must not fail a test
 settings.register_profile("landing", derandomize=True, deadline=None)
 settings.load_profile("usual")
 if os.environ.get("CI"):
     settings.load_profile("landing")
 
 TESTS = Path(__file__).parent
-COSTS = TESTS / "costs.json"  # seconds of the files that take longest; PANSTREAM_COSTS=1 make test measures them anew
+COSTS = TESTS / "costs.json"  # seconds of the files that take longest; PANSTREAM_COSTS=1 make test measures them again
 
-PLACES = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"  # where daemons are, though not on everybody's path
-NEEDS = {  # a program that tests talk to, and the Debian package that has it
+PROGRAM_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"  # daemons may be installed outside of a user's PATH
+NEEDS = {  # program that tests use, and its Debian package
     "browser/": (chromium.PROGRAM or "chromium", "chromium-headless-shell"),
     "engine/sources/test_mqtt.py": ("mosquitto", "mosquitto"),
     "engine/sources/test_redis.py": ("redis-server", "redis-server"),
@@ -51,13 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.path.is_relative_to(TESTS):
             continue
         path = item.path.relative_to(TESTS).as_posix()
-        for place, (program, package) in NEEDS.items():
-            if f"{path}::{item.name}".startswith(place) and shutil.which(program, path=PLACES) is None:
+        for prefix, (program, package) in NEEDS.items():
+            if f"{path}::{item.name}".startswith(prefix) and shutil.which(program, path=PROGRAM_PATH) is None:
                 item.add_marker(pytest.mark.skip(reason=f"{program} is not installed (Debian: {package})"))
-    # Files that take long begin first, the longest of all at the head: one that begins last keeps the others waiting.
+    # The slowest files start first: one that starts last would delay the end of the run.
     slow = Counter(item.path for item in items if item.get_closest_marker("slow") is not None)
-    known = json.loads(COSTS.read_text())
-    items.sort(key=lambda item: (-known.get(_file(item.nodeid), 0), slow[item.path] == 0))
+    costs = json.loads(COSTS.read_text())
+    items.sort(key=lambda item: (-costs.get(_file(item.nodeid), 0), slow[item.path] == 0))
 
 
 def _file(nodeid: str) -> str:
@@ -65,14 +65,14 @@ def _file(nodeid: str) -> str:
 
 
 def _write_costs(config: pytest.Config) -> None:
-    """Note the seconds of the files that took longest, for the order in which the next runs begin them."""
+    """Store the seconds of the slowest files, which determine the order of the next runs."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     spent = Counter[str]()
     for report in itertools.chain.from_iterable(reporter.stats.values() if reporter is not None else ()):
         if isinstance(report, pytest.TestReport):
             spent[_file(report.nodeid)] += report.duration
-    found = json.loads(COSTS.read_text()) | {file: round(seconds) for file, seconds in spent.items()}
-    longest = {file: seconds for file, seconds in sorted(found.items(), key=lambda each: -each[1]) if seconds >= 3}
+    costs = json.loads(COSTS.read_text()) | {file: round(seconds) for file, seconds in spent.items()}
+    longest = {file: seconds for file, seconds in sorted(costs.items(), key=lambda item: -item[1]) if seconds >= 3}
     COSTS.write_text(json.dumps(longest, indent=1) + "\n")
 
 
@@ -81,15 +81,16 @@ _freeze = gc.freeze
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Almost everything that is made while tests are collected stays: the collector would look through it in vain."""
+    """Collect tests with the garbage collector off: almost everything created then stays alive."""
     gc.disable()
     yield
     gc.enable()
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: nobody need look through its 600,000 objects, now or after every file, nor
-    where a server of a test starts and stops, which would thaw them.
+    """Exclude the 600,000 objects of the collection from garbage collection, for the whole run.
+
+    Servers that tests start and stop would unfreeze them, hence the replaced functions.
     """
     _freeze()
     gc.freeze = gc.unfreeze = lambda: None
@@ -101,8 +102,9 @@ _dask_was_used = False
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Dask drops connections to workers that were killed without closing them, and nobody knows when they are found:
-    from the first test with a client on, a plain socket left open fails nothing in this process.
+    """Ignore unclosed sockets from the first test with a Dask client on.
+
+    Dask drops connections to killed workers without closing them, and they are collected at any later time.
     """
     global _dask_was_used
     if item.path.is_relative_to(TESTS):
@@ -114,8 +116,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _leaks_fail_their_own_file() -> Iterator[None]:
-    """Collect garbage after each file, so that a socket or file left open fails the file that left it; what is left
-    then are imports and caches, which the next file need not look through again.
+    """Collect garbage after each file, so that an unclosed socket or file fails the file that left it open.
+
+    What remains are imports and caches, which are frozen so that the next collection does not scan them again.
     """
     yield
     gc.collect()
@@ -126,14 +129,14 @@ def _leaks_fail_their_own_file() -> Iterator[None]:
 def _scanner() -> Iterator[Any]:
     from tests.warm_scanner import WarmScanner
 
-    found = WarmScanner()
-    yield found
-    found.close()
+    scanner = WarmScanner()
+    yield scanner
+    scanner.close()
 
 
 @pytest.fixture
 def warm_scanner(_scanner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have scans of this test done by a process that is there already."""
+    """Let a running process do the memory scans of this test."""
     monkeypatch.setattr("panstream.testing.memory._launcher._run", _scanner.run)
 
 
@@ -147,13 +150,13 @@ def _skipped(config: pytest.Config) -> Counter[str]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Where nothing may be left out, a skipped test fails the run."""
+    """Fail the run if a test was skipped and PANSTREAM_NO_SKIPS is set."""
     if os.environ.get("PANSTREAM_NO_SKIPS") == "1" and exitstatus == 0 and _skipped(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say in the last lines what was not run, and why."""
+    """Print the skipped tests by reason in the last lines."""
     if hasattr(config, "workerinput"):
         return
     if os.environ.get("PANSTREAM_COSTS") == "1":

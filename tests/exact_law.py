@@ -1,8 +1,7 @@
-"""The exact law of a released integer: how often what an algorithm says about its own error is true.
+"""The exact distribution of a released integer, to check the errors and intervals that an algorithm reports.
 
-A count of independent bits plus discrete Laplace noise is a convolution of a few arrays. Everything an algorithm says
-of a release (standard error, interval, bound) is asked for every possible release and weighed with its chance: no
-formula of the algorithm enters.
+A count of independent bits plus discrete Laplace noise is a convolution of a few arrays. Standard error, interval and
+bound are computed for every possible release and weighted by its probability: no formula of the algorithm is used.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["ReleaseLaw", "assert_exact_intervals", "bits", "laplace_sum", "sampl
 
 
 def bits(counts: dict[float, int]) -> NDArray[np.float64]:
-    """Return the law of the number of ones among so many bits of each chance."""
+    """Return the distribution of the number of ones; ``counts`` has the number of bits of each probability."""
     law = np.ones(1)
     for chance, count in counts.items():
         law = np.convolve(law, stats.binom.pmf(np.arange(count + 1), count, chance))
@@ -29,7 +28,7 @@ def bits(counts: dict[float, int]) -> NDArray[np.float64]:
 
 
 def laplace_sum(draws: int, kappa: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the values and the chances of a sum of so many discrete Laplace draws."""
+    """Return values and probabilities of a sum of discrete Laplace draws."""
     reach = math.ceil(40 / kappa)
     one = np.exp(-kappa * np.abs(np.arange(-reach, reach + 1)))
     law = np.ones(1)
@@ -61,7 +60,7 @@ def sampled(
 
 @dataclass(frozen=True)
 class ReleaseLaw:
-    """Every release that has a chance worth speaking of, what is said of it, and the truth."""
+    """All releases of non-negligible probability, their estimates, and the truth."""
 
     chances: NDArray[np.float64]
     estimates: list[Any]
@@ -72,8 +71,8 @@ class ReleaseLaw:
         reach = math.ceil(25 / kappa)
         noise = np.exp(-kappa * np.abs(np.arange(-reach, reach + 1)))
         law = np.convolve(ones, noise / noise.sum())
-        kept = np.flatnonzero(law > 1e-9)
-        return cls(law[kept], [decode(int(at) - reach) for at in kept], truth)
+        likely = np.flatnonzero(law > 1e-9)
+        return cls(law[likely], [decode(int(index) - reach) for index in likely], truth)
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -87,20 +86,20 @@ class ReleaseLaw:
         return math.sqrt(float(self.chances @ (self.values - mean) ** 2))
 
     def beyond(self, error: float) -> float:
-        """Return the chance that the estimate is off by more than ``error``."""
+        """Return the probability that the error of the estimate exceeds ``error``."""
         return float(self.chances[np.abs(self.values - self.truth) > error].sum())
 
     def coverage(self, level: float) -> float:
-        """Return the chance that the interval holds the truth."""
+        """Return the probability that the interval contains the truth."""
         inside = [low <= self.truth <= high for low, high in (e.interval(level) for e in self.estimates)]
         return float(self.chances[inside].sum())
 
     def misses(self, level: float) -> tuple[float, float]:
-        """Return the chances that the interval lies above the truth, and below it."""
+        """Return the probabilities that the interval lies above the truth, and below it."""
         ends = np.array([e.interval(level) for e in self.estimates])
         return float(self.chances[ends[:, 0] > self.truth].sum()), float(self.chances[ends[:, 1] < self.truth].sum())
 
     def said_at_truth(self) -> float:
-        """Return the standard error that is said where the estimate equals the truth."""
+        """Return the standard error that is reported where the estimate equals the truth."""
         nearest = int(np.argmin(np.abs(self.values - self.truth)))
         return float(self.estimates[nearest].standard_error)

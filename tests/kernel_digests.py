@@ -1,7 +1,7 @@
-"""What most kernels give for fixed input, as digests; compiled for this processor, or as the environment says.
+"""Digests of the results of most kernels on fixed input, compiled for this processor or as the environment sets it.
 
-``--everywhere`` compiles for all processors that are compared in ``test_processors.py``, and says nothing: ``make``
-does that beside the installation of what the tests need, so this needs no more than the package itself.
+``--everywhere`` compiles for all processors that ``test_processors.py`` compares, without output: ``make`` runs that
+while it installs the test dependencies, so this module needs only the package itself.
 """
 
 import hashlib
@@ -122,10 +122,10 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     yield "fields of CSV", np.concatenate([*starts, *stops, *forms, faults])
     keep = np.empty(rows, np.uint8)
     users = rng.integers(0, 900, rows)
-    places = np.uint64(users.ctypes.data) + np.arange(rows, dtype=np.uint64) * np.uint64(8)
+    addresses = np.uint64(users.ctypes.data) + np.arange(rows, dtype=np.uint64) * np.uint64(8)
     firsts = np.empty(1 << 14, np.int64)
     counts = np.zeros(1 << 14, np.int64)
-    tree.keep_first_rows(users.astype(np.uint64), places, np.full(rows, 8), 2, firsts, counts, keep)
+    tree.keep_first_rows(users.astype(np.uint64), addresses, np.full(rows, 8), 2, firsts, counts, keep)
     yield "first rows", keep
 
 
@@ -133,8 +133,8 @@ def digests(target: dict[str, str]) -> dict[str, str]:
     run = subprocess.run(
         [sys.executable, __file__], env=os.environ | target, capture_output=True, text=True, check=True, timeout=600
     )
-    found: dict[str, str] = json.loads(run.stdout)
-    return found
+    by_name: dict[str, str] = json.loads(run.stdout)
+    return by_name
 
 
 if __name__ == "__main__":

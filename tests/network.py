@@ -1,4 +1,7 @@
-"""Who needs the network as it is, and who changes it: a browser drops its requests when an interface comes or goes."""
+"""A lock between tests that need stable network interfaces and tests that change them.
+
+A browser drops its requests when an interface appears or disappears.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,21 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_PLACE = Path(tempfile.gettempdir()) / f"panstream-network-{os.getuid()}.lock"
+_LOCK_FILE = Path(tempfile.gettempdir()) / f"panstream-network-{os.getuid()}.lock"
 
 
 @contextlib.contextmanager
-def _held(kind: int) -> Iterator[None]:
-    with _PLACE.open("w") as file:
+def _locked(kind: int) -> Iterator[None]:
+    with _LOCK_FILE.open("w") as file:
         fcntl.flock(file, kind)
         yield
 
 
 def unchanged() -> contextlib.AbstractContextManager[None]:
-    """Return a block in which no other test adds or removes an interface."""
-    return _held(fcntl.LOCK_SH)
+    """Return a context in which no other test adds or removes an interface."""
+    return _locked(fcntl.LOCK_SH)
 
 
 def changing() -> contextlib.AbstractContextManager[None]:
-    """Return a block in which no test relies on the interfaces."""
-    return _held(fcntl.LOCK_EX)
+    """Return a context in which no other test relies on the interfaces."""
+    return _locked(fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""A fresh interpreter that obeys one line at a time, and a scan of its memory.
+"""A new interpreter that executes one line at a time, and a scan of its memory.
 
-A program begins after ``BEFORE`` and reads what it is sent into buffers of its own, without any further copy.
+A program starts after ``BEFORE`` and reads its input into its own buffers, without any further copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ allow_scan()
 def line():
     text = b""
     while not text.endswith(b"\\n"):
-        text += os.read(0, 1) or os._exit(1)  # whoever sends has gone
+        text += os.read(0, 1) or os._exit(1)  # the sender has exited
     return text.strip()
 def fill(buffer):
     view = memoryview(buffer)

@@ -1,7 +1,7 @@
-"""One helper for every statistical test, with the false-alarm rate of the whole suite written down.
+"""Helpers for statistical tests, with a documented false-alarm rate of the whole suite.
 
-ALPHA is the chance that one comparison fails although the code is right. Tests draw from the operating system's
-entropy, so a wrong alarm is possible: with about 1,000 comparisons per run, less than one run in 1,000.
+ALPHA is the probability that one comparison fails although the code is correct. Tests draw from the operating system's
+entropy, so a false alarm is possible: with about 1,000 comparisons per run, less than one run in 1,000.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Scans by a process that has its kernels loaded and is forked for each: an interpreter for each takes a second.
+"""Memory scans by forks of a process with loaded kernels: a new interpreter per scan takes a second.
 
-What runs in the fork is the shipped scanner; how that is started is left to the tests of ``panstream.testing``.
+The fork runs the shipped scanner; the tests of ``panstream.testing`` cover how it is started.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BEFORE = ScanRequest(
 
 
 class WarmScanner:
-    """The process, and what stands in for ``_launcher._run``."""
+    """The process, and a replacement of ``_launcher._run``."""
 
     def __init__(self) -> None:
         self.control, theirs = socket.socketpair()
@@ -48,9 +48,9 @@ class WarmScanner:
             ours.settimeout(timeout)
             ours.sendall(order.to_json().encode())
             ours.shutdown(socket.SHUT_WR)
-            with ours.makefile("rb") as told:
-                found: dict[str, Any] = json.loads(told.read())
-        return found
+            with ours.makefile("rb") as reply:
+                report: dict[str, Any] = json.loads(reply.read())
+        return report
 
     def close(self) -> None:
         self.control.close()
@@ -60,7 +60,7 @@ class WarmScanner:
 def serve(number: int) -> None:
     import_without_gc()
     scanner._answer(BEFORE)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that ended are not waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # finished forks are reaped by the kernel
     with socket.socket(fileno=number) as control:
         while descriptors := socket.recv_fds(control, 1, 1)[1]:  # until the other end is closed
             with socket.socket(fileno=descriptors[0]) as connection:

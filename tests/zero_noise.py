@@ -1,4 +1,4 @@
-"""A source without noise, for exact twins of noisy code."""
+"""A noise source without noise, for exact versions of noisy code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from panstream.testing.sources import redraw_one_by_one
 
 
 class ZeroNoiseSource(NoiseSource):
-    """No noise: coins show their likelier side, uniform draws are 0. For exact twins of noisy code."""
+    """No noise: coins show their likelier side, uniform draws are 0."""
 
     __slots__ = ()
 

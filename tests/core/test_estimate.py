@@ -45,8 +45,8 @@ def test_quantile_limits() -> None:
 @settings(max_examples=50)
 @given(st.floats(-5, 5), st.floats(0.1, 9.0))
 def test_falling_root(root: float, slope: float) -> None:
-    found = bisect_decreasing(lambda x: slope * (root - x) ** 3, -6.0, 6.0)
-    assert abs(slope * (root - found) ** 3) <= 1e-9 or found == pytest.approx(root, abs=1e-6)
+    argument = bisect_decreasing(lambda x: slope * (root - x) ** 3, -6.0, 6.0)
+    assert abs(slope * (root - argument) ** 3) <= 1e-9 or argument == pytest.approx(root, abs=1e-6)
     assert bisect_decreasing(lambda x: -1.0, 0.0, 1.0) == 0.0
     assert bisect_decreasing(lambda x: 1.0, 0.0, 1.0) == 1.0
 

@@ -1,4 +1,4 @@
-"""One state is released as often as was paid for, from whichever copy of its bytes."""
+"""A state is released as often as was paid for, from any copy of its bytes."""
 
 import copy
 import pickle
@@ -131,7 +131,7 @@ def test_merged_states_live_on_in_one() -> None:
 def test_ids_are_fresh_whatever_the_source() -> None:
     ids = {Monitor(OptBern(universe=9, epsilon=1.0), rng=SeededSource(1))._id for _ in range(50)}
     assert len(ids) == 50
-    assert {len(each) for each in ids} == {copies.ID_BYTES}
+    assert {len(state_id) for state_id in ids} == {copies.ID_BYTES}
 
 
 def test_test_sources_promise_nothing_and_share_nothing() -> None:
@@ -163,7 +163,7 @@ def test_two_threads_with_a_copy_each_get_one_release() -> None:
         except BudgetExhausted:
             answers.append(None)
 
-    threads = [threading.Thread(target=draw, args=(each,)) for each in restored]
+    threads = [threading.Thread(target=draw, args=(copied,)) for copied in restored]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -194,6 +194,6 @@ def test_a_store_goes_on_with_its_states_and_refuses_another_answer(tmp_path: Pa
 
 
 def test_the_readme_says_how_many_bytes_there_are_to_steal() -> None:
-    said = re.search(r"all there is to steal: ([\d,]+) bytes", (ROOT / "README.md").read_text())
-    assert said is not None
-    assert int(said[1].replace(",", "")) == len(DistinctCount(1.0, expected=20_000).start().to_bytes())
+    match = re.search(r"all there is to steal: ([\d,]+) bytes", (ROOT / "README.md").read_text())
+    assert match is not None
+    assert int(match[1].replace(",", "")) == len(DistinctCount(1.0, expected=20_000).start().to_bytes())

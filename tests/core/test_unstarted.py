@@ -1,4 +1,4 @@
-"""What people get wrong first: a number in quotes, a monitor that was not started, an epsilon that hides nothing."""
+"""First mistakes of users: a number in quotes, a monitor that was not started, an epsilon that hides nothing."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,30 +12,32 @@ from panstream.errors import InvalidParameter
 from tests.conformance.specimens import specimens
 
 ALGORITHMS = {type(specimen.algorithm): specimen.algorithm for specimen in specimens()}
-DOORS = [
+STATISTICS = [
     panstream.DistinctCount(epsilon=1.0),
     panstream.TopItems(1.0),
     panstream.ContinualDistinct(epsilon=1.0, horizon=8),
 ]
-EVERY = pytest.mark.parametrize("given", [*ALGORITHMS.values(), *DOORS], ids=lambda given: type(given).__name__)
+EVERY = pytest.mark.parametrize(
+    "algorithm", [*ALGORITHMS.values(), *STATISTICS], ids=lambda algorithm: type(algorithm).__name__
+)
 
 
 @EVERY
 @pytest.mark.parametrize("value", ["1", None, [1]], ids=repr)
-def test_a_number_that_is_none_is_named(given: Any, value: object) -> None:
-    if "epsilon" not in given.__dataclass_fields__:
-        return  # what comes of a merge, which nobody writes down
+def test_a_number_that_is_none_is_named(algorithm: Any, value: object) -> None:
+    if "epsilon" not in algorithm.__dataclass_fields__:
+        return  # a merged algorithm, which users do not construct
     with pytest.raises(InvalidParameter, match="epsilon must be a number"):
-        replace(given, epsilon=value)
+        replace(algorithm, epsilon=value)
 
 
 @EVERY
 @pytest.mark.parametrize(
-    "call", [lambda given: given.update([1]), lambda given: given.release()], ids=["update", "release"]
+    "call", [lambda algorithm: algorithm.update([1]), lambda algorithm: algorithm.release()], ids=["update", "release"]
 )
-def test_who_forgets_to_start_is_told(given: Any, call: Any) -> None:
-    with pytest.raises(AttributeError, match=rf"monitor = {type(given).__name__}\(\.\.\.\)\.start\(\)"):
-        call(given)
+def test_a_call_before_start_suggests_start(algorithm: Any, call: Any) -> None:
+    with pytest.raises(AttributeError, match=rf"monitor = {type(algorithm).__name__}\(\.\.\.\)\.start\(\)"):
+        call(algorithm)
 
 
 def test_an_epsilon_that_hides_nothing_is_warned_of() -> None:

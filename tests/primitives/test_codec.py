@@ -172,10 +172,10 @@ def test_packed_rows_are_stored_as_plain_bits_are(width: int, rows: int) -> None
     cells = np.random.default_rng(width).integers(0, 2, (rows, width)).astype(np.uint8)
     first = np.arange(width).astype(np.uint8) % 2
     plain = {"one": FieldLayout("bits", (width,)), "all": FieldLayout("bits", (None, width))}
-    kept = {"one": FieldLayout("packed", (width,)), "all": FieldLayout("packed", (None, width))}
-    data = codec.encode("Rows", {}, Rows(pack_bits(first), pack_bits(cells)), kept)
+    layout = {"one": FieldLayout("packed", (width,)), "all": FieldLayout("packed", (None, width))}
+    data = codec.encode("Rows", {}, Rows(pack_bits(first), pack_bits(cells)), layout)
     assert data == codec.encode("Rows", {}, Rows(first, cells), plain)
-    again = codec.decode(data, Rows, kept)
+    again = codec.decode(data, Rows, layout)
     assert again.one.tolist() == pack_bits(first).tolist()
     assert again.all.tolist() == pack_bits(cells).tolist()
     assert again.all.shape == (rows, (width + 7) // 8)

@@ -1,4 +1,4 @@
-"""Texts of strangers: nothing that a terminal, a spreadsheet or a browser would act on, and CSV that is read back."""
+"""Untrusted texts: no terminal, spreadsheet or browser acts on them, and CSV can be read back."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The one reader of configurations: sections with typed values, and errors that name the place."""
+"""The reader of configurations: sections with typed values, and errors that name section and key."""
 
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,13 @@ def section(**values: Any) -> Section:
 
 
 def test_values() -> None:
-    given = section(name="a", size=3, rate=2, every="1 hour", mode="fast", parts=[1])
-    assert given.required("name", str) == "a"
-    assert given.integer("size", 1, 3) == 3
-    assert given.required("rate", float) == 2.0
-    assert given.duration("every") == 3600.0
-    assert given.choice("mode", ("fast", "slow")) == "fast"
-    assert given.optional("parts", list) == [1]
+    table = section(name="a", size=3, rate=2, every="1 hour", mode="fast", parts=[1])
+    assert table.required("name", str) == "a"
+    assert table.integer("size", 1, 3) == 3
+    assert table.required("rate", float) == 2.0
+    assert table.duration("every") == 3600.0
+    assert table.choice("mode", ("fast", "slow")) == "fast"
+    assert table.optional("parts", list) == [1]
     assert section().optional("rate", float, 0.5) == 0.5
     assert section().duration("every") is None
     assert section().choice("mode", ("fast",)) is None
@@ -60,14 +60,14 @@ def test_values() -> None:
     ("values", "read", "words"),
     [
         ({"nome": "a"}, None, r"\[part\]: unknown key 'nome', did you mean 'name'"),
-        ({}, lambda given: given.required("name", str), r"\[part\]: name is missing"),
-        ({"name": 1}, lambda given: given.required("name", str), "name must be a string"),
-        ({"size": True}, lambda given: given.integer("size", 0, 9), "size must be a whole number"),
-        ({"size": 10}, lambda given: given.integer("size", 0, 9), r"size must be in 0\.\.9, got size=10"),
-        ({"rate": float("nan")}, lambda given: given.optional("rate", float), "rate must be a finite number"),
-        ({"rate": 0}, lambda given: given.positive_number("rate"), "rate must be positive, got rate=0"),
-        ({"every": "soon"}, lambda given: given.duration("every"), r"\[part\]: every must be a duration"),
-        ({"mode": "odd"}, lambda given: given.choice("mode", ("fast",)), "mode must be one of fast, got 'odd'"),
+        ({}, lambda table: table.required("name", str), r"\[part\]: name is missing"),
+        ({"name": 1}, lambda table: table.required("name", str), "name must be a string"),
+        ({"size": True}, lambda table: table.integer("size", 0, 9), "size must be a whole number"),
+        ({"size": 10}, lambda table: table.integer("size", 0, 9), r"size must be in 0\.\.9, got size=10"),
+        ({"rate": float("nan")}, lambda table: table.optional("rate", float), "rate must be a finite number"),
+        ({"rate": 0}, lambda table: table.positive_number("rate"), "rate must be positive, got rate=0"),
+        ({"every": "soon"}, lambda table: table.duration("every"), r"\[part\]: every must be a duration"),
+        ({"mode": "odd"}, lambda table: table.choice("mode", ("fast",)), "mode must be one of fast, got 'odd'"),
     ],
 )
 def test_refused(values: dict[str, Any], read: Any, words: str) -> None:

@@ -182,7 +182,7 @@ def test_without_noise_nobody_is_counted_exactly() -> None:
     assert (spread > 0.0).all()
     assert exact.variance(2.0) < 0.5
     blind = LevelMoments.of(Decoder.redrawn(0.75), buckets=4, levels=1, noise=1.0)
-    assert blind.variance(1e9) == math.inf  # every cell is full: nothing can be told
+    assert blind.variance(1e9) == math.inf  # every cell is occupied: no information
 
 
 def test_a_bitmap_is_tuned_for_its_users_up_to_where_its_last_level_is_full() -> None:

@@ -63,7 +63,7 @@ def test_announced_intrusions_are_paid_for(announced: int) -> None:
 def announced_mse(state: float, kappa: float, cells: int, announced: int) -> float:
     """Return the mean squared error per cell by going through all patterns of the frozen bits and the last one.
 
-    The estimate of "nobody was there" is the product of (p1 - bit)/gap over all patterns; each frozen pattern is
+    The estimate of "no arrival" is the product of (p1 - bit)/gap over all patterns; each frozen pattern is
     counted, with noise of its own.
     """
     p1 = present_probability(state)

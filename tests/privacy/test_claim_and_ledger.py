@@ -123,6 +123,8 @@ def test_damaged_ledgers_are_refused() -> None:
     for damaged in ([["a"]], [whole[:-1]], [[*whole, 1.0]], [person], [swap], [[], 3]):
         with pytest.raises(InvalidBytes, match="not a ledger"):
             Ledger.from_json({"limits": [], "entries": damaged})
+    with pytest.raises(InvalidBytes, match="not a ledger"):
+        Ledger.from_json({"limits": 3})
 
 
 @given(st.lists(st.tuples(st.text(max_size=9), st.floats(0.0, 9.0)), max_size=8))
@@ -139,13 +141,6 @@ def test_an_infinite_charge_survives_json() -> None:
     ledger = Ledger()
     ledger.charge("test run", Claim(epsilon=math.inf, unit="user"))
     assert Ledger.from_json(json.loads(json.dumps(ledger.to_json(), allow_nan=False))).total("user")[0] == math.inf
-
-
-def test_bad_ledgers_are_refused() -> None:
-    with pytest.raises(InvalidBytes, match="not a ledger"):
-        Ledger.from_json({"limits": 3})
-    with pytest.raises(InvalidParameter, match="must be positive"):
-        Ledger({("user", "add-remove"): 0.0})
 
 
 @pytest.mark.parametrize(
@@ -226,10 +221,10 @@ def test_a_limit_may_be_below_one_and_must_be_above_nothing() -> None:
     ledger.charge("a", Claim(epsilon=0.5, unit="user"))
     with pytest.raises(BudgetExhausted):
         ledger.charge("b", Claim(epsilon=0.01, unit="user"))
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(InvalidParameter, match="must be positive"):
         Ledger({("user", "add-remove"): 0.0})
 
 
 def test_numbers_of_releases_in_json() -> None:
-    for releases, told in ((-1, "any"), (0, 0), (7, 7)):
-        assert Claim(epsilon=1.0, unit="user", releases=releases).to_json()["releases"] == told
+    for releases, value in ((-1, "any"), (0, 0), (7, 7)):
+        assert Claim(epsilon=1.0, unit="user", releases=releases).to_json()["releases"] == value

@@ -102,15 +102,15 @@ WEAK = Claim(
 @pytest.mark.parametrize("order", [[STRONG, WEAK], [WEAK, STRONG], [WEAK, STRONG, WEAK]])
 def test_the_weaker_of_each_thing_is_promised_in_any_order(compose: Any, order: list[Claim]) -> None:
     """A counter that is not pan-private composes into nothing that claims to be."""
-    found = compose(order)
-    assert found.intrusions == Intrusions(unannounced=0, announced=3, per_phase=False)
-    assert found.inputs == "fixed"
+    composed = compose(order)
+    assert composed.intrusions == Intrusions(unannounced=0, announced=3, per_phase=False)
+    assert composed.inputs == "fixed"
     assert compose([STRONG, STRONG]).inputs == "adaptive"
-    assert found.locations == ("memory",)
-    assert found.horizon == 24
-    assert set(found.note.split("; ")) == {"strong", WEAK.note}
-    assert set(found.public) == {"a", "b"}
-    assert found.event_epsilon == (0.25 + 0.5 * (len(order) - 1) if compose is compose_sequential else 0.5)
+    assert composed.locations == ("memory",)
+    assert composed.horizon == 24
+    assert set(composed.note.split("; ")) == {"strong", WEAK.note}
+    assert set(composed.public) == {"a", "b"}
+    assert composed.event_epsilon == (0.25 + 0.5 * (len(order) - 1) if compose is compose_sequential else 0.5)
 
 
 def test_a_tree_that_is_not_pan_private_stays_so_in_company() -> None:
@@ -122,7 +122,7 @@ def test_a_tree_that_is_not_pan_private_stays_so_in_company() -> None:
 
 
 def test_claims_about_different_places_cover_none() -> None:
-    memory, disk = (replace(CLAIM, locations=(place,)) for place in ("memory", "disk"))
+    memory, disk = (replace(CLAIM, locations=(location,)) for location in ("memory", "disk"))
     both = compose_sequential([memory, disk])
     assert both.locations == ()
     assert str(both.intrusions) == "none"
@@ -174,15 +174,6 @@ def test_a_hundred_compositions_cost_a_hundred_times() -> None:
     assert compose_repeated(Claim(epsilon=0.153, unit="user"), 100).epsilon == pytest.approx(15.3)
 
 
-def test_group_privacy() -> None:
-    claim = Claim(epsilon=0.5, delta=1e-6, unit="user")
-    three = group_privacy(claim, 3)
-    assert three.epsilon == pytest.approx(1.5)
-    assert three.delta == pytest.approx(1e-6 * (1 + math.exp(0.5) + math.exp(1.0)))
-    assert group_privacy(Claim(epsilon=0.0, delta=1e-6, unit="user"), 3).delta == pytest.approx(3e-6)
-    assert group_privacy(Claim(epsilon=400.0, delta=1e-6, unit="user"), 3).delta < 1
-
-
 def test_different_units_are_never_added() -> None:
     with pytest.raises(InvalidParameter, match="different units"):
         compose_sequential([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="event")])
@@ -191,14 +182,6 @@ def test_different_units_are_never_added() -> None:
     day, hour = (Claim(epsilon=1.0, unit="user-window", window=length) for length in (86_400.0, 3600.0))
     with pytest.raises(InvalidParameter, match="got user-window of 1 day .*, user-window of 1 hour"):
         compose_sequential([day, hour])
-    with pytest.raises(InvalidParameter, match="must not be empty"):
-        compose_sequential([])
-    for call in (
-        lambda: compose_repeated(Claim(epsilon=1.0, unit="user"), 0),
-        lambda: group_privacy(Claim(epsilon=1.0, unit="user"), 0),
-    ):
-        with pytest.raises(InvalidParameter, match="at least 1"):
-            call()
 
 
 @pytest.mark.parametrize("rho", [0.001, 0.1, 1.0, 5.0])
@@ -233,7 +216,8 @@ def test_unlimited_releases_stay_unlimited_and_none_stay_none() -> None:
     unlimited = replace(CLAIM, releases=-1)
     none = replace(CLAIM, releases=0)
     assert compose_sequential([CLAIM, unlimited]).releases == compose_repeated(unlimited, 3).releases == -1
-    assert compose_repeated(none, 3).releases == 0
+    assert compose_repeated(none, 3).releases == compose_sequential([none, none]).releases == 0
+    assert compose_sequential([none, CLAIM]).releases == 1
     assert compose_repeated(replace(CLAIM, releases=2), 3).releases == 6
 
 
@@ -257,22 +241,14 @@ def test_parts_grow_with_the_whole() -> None:
             compose_repeated(claim, none)
 
 
-def test_no_release_twice_is_no_release() -> None:
-    none = replace(CLAIM, releases=0)
-    assert compose_sequential([none, none]).releases == 0
-    assert compose_sequential([none, CLAIM]).releases == 1
-
-
 def test_groups_of_claims_with_delta() -> None:
     """delta·(e**(k·eps) - 1)/(e**eps - 1), at most 1; k·delta without epsilon; nothing without delta."""
     claim = replace(CLAIM, epsilon=0.5, delta=1e-6)
     assert group_privacy(claim, 3).delta == pytest.approx(1e-6 * (math.exp(1.5) - 1) / (math.exp(0.5) - 1))
     assert group_privacy(replace(claim, epsilon=0.0), 3).delta == pytest.approx(3e-6)
-    assert group_privacy(replace(claim, epsilon=400.0), 2).delta == pytest.approx(1.0)
+    assert 0.999 < group_privacy(replace(claim, epsilon=400.0), 2).delta < 1.0
     assert group_privacy(replace(claim, delta=0.0), 3).delta == 0.0
-    assert (
-        group_privacy(replace(claim, epsilon=400.0, delta=0.0), 3).delta == 0.0
-    )  # pure claims stay pure, however large
+    assert group_privacy(replace(claim, epsilon=400.0, delta=0.0), 3).delta == 0.0  # pure claims stay pure
 
 
 @pytest.mark.parametrize(("rho", "epsilon"), [(1.0, 1.0), (4.0, 0.5), (0.3, 0.1), (0.05, 2.0), (2.0, 30.0)])
@@ -298,12 +274,12 @@ def test_the_largest_rho_of_a_small_budget_is_the_inverse_both_ways(epsilon: flo
 def test_a_large_delta_allows_a_rho_above_epsilon(
     epsilon: float, delta: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = 0
+    calls = 0
 
     def counted(rho: float, epsilon: float) -> float:
-        nonlocal asked
-        asked += 1
-        assert asked < 1000, "the search does not end"
+        nonlocal calls
+        calls += 1
+        assert calls < 1000, "the search does not end"
         return _zcdp_delta(rho, epsilon)
 
     monkeypatch.setattr(composition, "_zcdp_delta", counted)

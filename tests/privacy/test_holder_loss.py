@@ -68,7 +68,7 @@ Allows = Callable[[list[Loss]], bool]
 def largest_delta(
     allows: Allows, menu: list[Mechanism], spent: list[Loss], here: np.ndarray, there: np.ndarray
 ) -> np.ndarray:
-    """Return delta at EPSILON for the best analyst, who may ask what the filter allows, depending on answers."""
+    """Return delta at EPSILON for the best analyst, whose questions, within the filter, may depend on answers."""
     best = np.maximum(here - math.exp(EPSILON) * there, 0)
     for mechanism in menu:
         after = [*spent, mechanism.loss]
@@ -80,7 +80,7 @@ def largest_delta(
 
 
 def test_the_filter_holds_for_every_strategy_of_asking() -> None:
-    """Pure and Gaussian questions in every order that depends on answers; a filter for each kind alone is too weak."""
+    """Pure and Gaussian questions in every adaptive order; separate filters for each kind would be too weak."""
     menu = [
         Mechanism.randomised_response(EPSILON / 2),
         Mechanism.randomised_response(EPSILON / 4),

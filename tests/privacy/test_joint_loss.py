@@ -72,12 +72,8 @@ def test_exact_values_of_the_reference() -> None:
 
 
 def test_no_noise_has_no_finite_loss() -> None:
-    for loss in (
-        symmetric_loss(math.inf, 1.0),
-        symmetric_loss(1.0, math.inf),
-        pair_loss(0.0, 1.0, 1.0),
-    ):
-        assert loss == math.inf
+    for epsilon_state, kappa in ((math.inf, 1.0), (1.0, math.inf), (math.inf, math.inf)):
+        assert symmetric_loss(epsilon_state, kappa) == math.inf
     assert kappa_for(math.inf, 1.0) == math.inf
 
 
@@ -129,17 +125,13 @@ def test_the_quick_kappa_is_near(epsilon: float, epsilon_state: float, options: 
     )
 
 
-def test_one_release_of_one_unit_unless_more_is_said() -> None:
-    assert kappa_for_pair(1.0, 0.3, 0.5) == kappa_for_pair(1.0, 0.3, 0.5, 1)
-
-
 def test_states_of_two_coins_and_losses_without_end() -> None:
     assert pair_state_loss(0.3, 0.5) == pytest.approx(math.log(0.5 / 0.3))
     assert pair_state_loss(0.3, 0.9) == pytest.approx(math.log(0.7 / 0.1))
     for certain in ((0.0, 0.5), (0.5, 1.0)):
         assert pair_state_loss(*certain) == math.inf
     assert kappa_for(1.0, 0.4) == kappa_for(1.0, 0.4, 1)
-    assert symmetric_loss(math.inf, 1.0) == symmetric_loss(math.inf, math.inf) == math.inf
+    assert kappa_for_pair(1.0, 0.3, 0.5) == kappa_for_pair(1.0, 0.3, 0.5, 1)
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.02, 1.0, 60.0])
@@ -173,22 +165,22 @@ def test_a_pair_whose_state_takes_everything_is_refused() -> None:
 @pytest.mark.parametrize(("p0", "p1"), [(0.2, 0.8), (0.4, 0.6), (0.1, 0.3), (0.6, 0.9)])
 @pytest.mark.parametrize("releases", [1, 2, 3])
 def test_arrivals_and_deletes_between_any_two_of_look_and_outputs(p0: float, p1: float, releases: int) -> None:
-    """Every place of the look among the outputs, every output above or below all sums, an event or none before each."""
+    """Every position of the copy among the outputs, outputs above or below all sums, an event or none before each."""
     kappa = 0.8
     outputs = (math.exp(kappa), math.exp(-kappa))
-    looks = (0, 1)
+    copied_bits = (0, 1)
     worst = 0.0
-    for place in range(releases + 1):
-        order = [outputs] * place + [looks] + [outputs] * (releases - place)
+    for copy_index in range(releases + 1):
+        order = [outputs] * copy_index + [copied_bits] + [outputs] * (releases - copy_index)
         for view in product(*order):
             weights = []
             for events in product((None, p0, p1), repeat=len(view)):
                 zero = 1 - p0
                 one = p0
-                for at, (value, drawn) in enumerate(zip(view, events, strict=True)):
+                for step, (value, drawn) in enumerate(zip(view, events, strict=True)):
                     if drawn is not None:
                         zero, one = (zero + one) * (1 - drawn), (zero + one) * drawn
-                    if at == place:
+                    if step == copy_index:
                         zero = zero * (value == 0)
                         one = one * (value == 1)
                     else:

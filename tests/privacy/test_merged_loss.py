@@ -40,7 +40,7 @@ def behaviours(flips: list[float], shown: dict[int, int]) -> Iterator[Behaviour]
 
 
 def weight(start: Behaviour, view: tuple[tuple[str, float], ...], come: tuple[int, ...], fresh: float) -> float:
-    """Return the weight of what is seen after the merge; before each event she may come, and her bit is drawn
+    """Return the weight of the view after the merge; before each event she may come, and her bit is drawn
     afresh.
     """
     chance, one = start
@@ -63,8 +63,8 @@ def enumerated(states: tuple[float, ...], kappa: float, releases: int, seen: tup
     outputs.
     """
     flips = [1 / (1 + math.exp(state)) for state in states]
-    kept = math.prod(1 - math.exp(-state) for state in states)
-    fresh = 1 / (2 - kept)
+    factor = math.prod(1 - math.exp(-state) for state in states)
+    fresh = 1 / (2 - factor)
     # Outputs above all sums weigh a 1 by K, those below by 1/K; a ratio of two mixtures is largest at one of both.
     output = [("output", math.exp(kappa)), ("output", math.exp(-kappa))]
     look = [("look", 0.0), ("look", 1.0)]
@@ -102,21 +102,21 @@ def test_every_choice_of_looks_loses_what_is_enumerated(states: tuple[float, ...
 def test_arrivals_between_three_outputs_tell_more_than_a_bit_that_stays(
     states: tuple[float, ...], kappa: float
 ) -> None:
-    """With nothing looked at; outputs that go up and down are the worst for the last two."""
-    found = merged_loss(states, kappa, 3, seen=())
-    assert found == pytest.approx(enumerated(states, kappa, 3, (), False), rel=1e-9)
-    kept = math.prod(1 - math.exp(-state) for state in states)
-    high = 1 / (2 - kept)
+    """Without a copy; outputs that go up and down are the worst for the last two."""
+    loss = merged_loss(states, kappa, 3, seen=())
+    assert loss == pytest.approx(enumerated(states, kappa, 3, (), False), rel=1e-9)
+    factor = math.prod(1 - math.exp(-state) for state in states)
+    high = 1 / (2 - factor)
     growth = math.exp(3 * kappa)
-    assert found > math.log((1 - high + high * growth) / (high + (1 - high) * growth)) + 1e-4
+    assert loss > math.log((1 - high + high * growth) / (high + (1 - high) * growth)) + 1e-4
 
 
 @pytest.mark.parametrize("states", [(0.4, 1.0), (2.0, 0.1, 1.0), (3.0, 3.0, 3.0, 0.2)], ids=str)
 @pytest.mark.parametrize(("kappa", "releases"), [(0.3, 1), (1.5, 4), (0.001, 5000)])
 def test_looks_at_all_sites_or_at_the_merged_state(states: tuple[float, ...], kappa: float, releases: int) -> None:
     """All bits seen: outputs tell of a bit of 0 that is drawn afresh or not. Merged: the loss of two coins, P and h."""
-    kept = math.prod(1 - math.exp(-state) for state in states)
-    high = 1 / (2 - kept)
+    factor = math.prod(1 - math.exp(-state) for state in states)
+    high = 1 / (2 - factor)
     everyone = range(len(states))
     outputs = math.log(1 - high + high * math.exp(releases * kappa))
     assert merged_loss(states, kappa, releases, seen=everyone) == pytest.approx(sum(states) + outputs, rel=1e-9)
@@ -134,13 +134,13 @@ def test_outputs_are_followed_from_the_rarest_and_the_likeliest_one(
 ) -> None:
     """Of all chances of a 1 after the merge, over everything that she can do and that some sites can show."""
     states = [0.4, 1.1, 0.9]
-    asked = []
+    calls = []
     flips = [1 / (1 + math.exp(state)) for state in states]
     patterns = [dict(zip(seen, bits, strict=True)) for bits in product((0, 1), repeat=len(seen))]
     chances = [one for shown in patterns for _, one in behaviours(flips, shown)]
-    monkeypatch.setattr(bitmap, "_outputs_loss", lambda first, *_: asked.append(first) or 0.0)
+    monkeypatch.setattr(bitmap, "_outputs_loss", lambda first, *_: calls.append(first) or 0.0)
     assert merged_loss(states, 0.3, 2, seen=seen) == pytest.approx(sum(states[site] for site in seen))
-    assert sorted(asked) == pytest.approx([min(chances), max(chances)])
+    assert sorted(calls) == pytest.approx([min(chances), max(chances)])
 
 
 def test_no_look_or_one_site_is_the_bitmap_with_the_merged_flip() -> None:

@@ -33,9 +33,11 @@ FORMS: dict[str, Callable[[float], Any]] = {
     "PrivBayes": lambda epsilon: PrivBayes(epsilon=epsilon),
     "TreeNetwork": lambda epsilon: TreeNetwork(epsilon=epsilon),
 }
-WITH_EPSILON = [each for each in specimens() if hasattr(each.algorithm, "epsilon")]  # a merged state has none
-WITH_SPLIT = [each for each in WITH_EPSILON if hasattr(each.algorithm, "epsilon_state")]
-WITH_PARTS = [each for each in specimens() if each.algorithm.claim().parts]
+WITH_EPSILON = [
+    specimen for specimen in specimens() if hasattr(specimen.algorithm, "epsilon")
+]  # a merged state has none
+WITH_SPLIT = [specimen for specimen in WITH_EPSILON if hasattr(specimen.algorithm, "epsilon_state")]
+WITH_PARTS = [specimen for specimen in specimens() if specimen.algorithm.claim().parts]
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])

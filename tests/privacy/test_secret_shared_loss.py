@@ -1,4 +1,4 @@
-"""Claims about two machines, alone and composed with others."""
+"""Claims about two machines, single and composed with others."""
 
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.composition import compose_sequential

@@ -109,20 +109,20 @@ def test_mutual_information_moves_as_far_as_is_said(records: int, binary: bool) 
         seen = joint > 0
         return float((joint[seen] * np.log2(joint[seen] / product[seen])).sum())
 
-    known = {
+    bits_of = {
         tuple(table): information(tuple(table))
         for table in (
-            np.bincount(places, minlength=cells) for places in combinations_with_replacement(range(cells), records)
+            np.bincount(values, minlength=cells) for values in combinations_with_replacement(range(cells), records)
         )
     }
     worst = 0.0
-    for table, before in known.items():
+    for table, before in bits_of.items():
         for away, to in product(range(cells), repeat=2):
             if table[away]:
                 after = list(table)
                 after[away] -= 1
                 after[to] += 1
-                worst = max(worst, abs(known[tuple(after)] - before))
+                worst = max(worst, abs(bits_of[tuple(after)] - before))
     assert tables.mutual_information_sensitivity(records, binary=binary) == pytest.approx(worst, rel=1e-9)
 
 

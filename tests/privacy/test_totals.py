@@ -1,6 +1,4 @@
-"""What one unit loses to several claims at once: the ledger's totals against exact joint losses of shipped
-algorithms.
-"""
+"""Total loss of one unit by several claims: the ledger's totals against exact joint losses of shipped algorithms."""
 
 import math
 from itertools import product
@@ -24,7 +22,7 @@ COUNTS = list(product(range(2), repeat=2))  # how often a user comes in each of 
 
 
 def joint(parts: list[tuple[Enumerator, list[World]]], most: int = 1, *, any_two: bool = False) -> float:
-    """Return the exact loss of ``most`` rows to all outputs of several algorithms, and to one look at all of their
+    """Return the exact loss of ``most`` rows to all outputs of several algorithms, and to one copy of all of their
     states.
 
     Two streams are neighbours if one has up to ``most`` rows more, or ``any_two`` of them. Noises are independent, so
@@ -56,13 +54,13 @@ LEGENDRE = LegendreCounter(epsilon=0.7, universe=1, prime=7)
 
 
 def parts_of(*algorithms: object) -> list[tuple[Enumerator, list[World]]]:
-    found = []
+    parts = []
     for algorithm in algorithms:
         if isinstance(algorithm, ContinualCount):
-            found.append((Enumerator(algorithm, window=(-2, 4)), streams(update(values=[1]), tick())))
+            parts.append((Enumerator(algorithm, window=(-2, 4)), streams(update(values=[1]), tick())))
         else:
-            found.append((Enumerator(algorithm, window=(-1, 2)), streams(update([0]), release())))
-    return found
+            parts.append((Enumerator(algorithm, window=(-1, 2)), streams(update([0]), release())))
+    return parts
 
 
 def ledger_of(*algorithms: object) -> Ledger:
@@ -153,11 +151,11 @@ def entry(unit: str, adjacency: str = "add-remove", window: float | None = None)
 def test_how_many_units_of_a_claim_one_unit_touches(
     unit: str, window: float | None, claim: Claim, times: int | None
 ) -> None:
-    found = _units_touched(unit, "add-remove", window, claim)  # type: ignore[arg-type]
-    assert (found == times) if times is not None else isinstance(found, str)
+    touched = _units_touched(unit, "add-remove", window, claim)  # type: ignore[arg-type]
+    assert (touched == times) if times is not None else isinstance(touched, str)
     twice = _units_touched(unit, "replace", window, claim)  # type: ignore[arg-type]
     if claim.adjacency == "add-remove" and times is not None:
-        assert twice == 2 * times  # one is taken away and another is put in its place
+        assert twice == 2 * times  # one is removed and another is added
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 6, 24])

@@ -269,22 +269,19 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def format_number(
-    number: float | None, digits: int = 4, *, missing: str = "no data", infinite: str | None = None
-) -> str:
+def format_number(number: float | None, digits: int = 4, *, infinite: str | None = None) -> str:
     """Format a number for people: a few significant digits, thousands separated.
 
     Args:
-        number: The number, or None.
+        number: The number, or None, for which the text is "no data".
         digits: Significant digits of numbers that are not printed as integers.
-        missing: Text for None.
         infinite: Text for infinity instead of inf.
 
     >>> format_number(12345.6), format_number(999.6), format_number(999.6, 3), format_number(0.12345)
     ('12,346', '999.6', '1,000', '0.1235')
     """
     if number is None:
-        return missing
+        return "no data"
     if not math.isfinite(number):
         return infinite if infinite is not None and math.isinf(number) else str(number)
     text = f"{number:.{digits}g}"

@@ -109,24 +109,24 @@ class Ledger:
             limit = self.limit(*kind[:2])
             if limit is None:
                 continue
-            spent = self._total(*kind, entries)
-            if spent.epsilon <= limit * (1.0 + _TOLERANCE):
+            total = self._total(*kind, entries)
+            if total.epsilon <= limit * (1.0 + _TOLERANCE):
                 continue
-            if spent.reason:
-                refused = f"a budget for one {spent.protects} ({spent.adjacency}) cannot be kept: {spent.reason}"
-                raise UnboundedLoss(refused, unit=spent.unit)
-            share = dict(spent.parts)[name]
+            if total.reason:
+                refused = f"a budget for one {total.protects} ({total.adjacency}) cannot be kept: {total.reason}"
+                raise UnboundedLoss(refused, unit=total.unit)
+            share = dict(total.parts)[name]
             raise BudgetExhausted(
-                f"charging epsilon={share:g} to {spent.protects} ({spent.adjacency}) "
-                f"would make {spent.epsilon:g} of {limit:g}"
+                f"charging epsilon={share:g} to {total.protects} ({total.adjacency}) "
+                f"would make {total.epsilon:g} of {limit:g}"
             )
 
     def total(
         self, unit: Unit, adjacency: Adjacency = "add-remove", window: float | None = None
     ) -> tuple[float, float]:
         """Return the (epsilon, delta) that one unit can have lost; epsilon is inf where it is not bounded."""
-        spent = self._total(unit, adjacency, window, self._entries)
-        return spent.epsilon, spent.delta
+        total = self._total(unit, adjacency, window, self._entries)
+        return total.epsilon, total.delta
 
     def totals(self) -> tuple[LedgerTotal, ...]:
         """Return the total of every unit that has a charge or a limit, separately for each length of windows."""
@@ -201,10 +201,10 @@ def say_totals(totals: Iterable[LedgerTotal]) -> str:
     return "; ".join(f"{_loss(total)} for one {total.protects}" for total in totals)
 
 
-def _loss(spent: LedgerTotal) -> str:
-    if spent.epsilon == math.inf:
+def _loss(total: LedgerTotal) -> str:
+    if total.epsilon == math.inf:
         return "no bound on epsilon"
-    return f"epsilon {spent.epsilon:.6g}" + (f", delta {spent.delta:.3g}," if spent.delta else "")
+    return f"epsilon {total.epsilon:.6g}" + (f", delta {total.delta:.3g}," if total.delta else "")
 
 
 def _units_touched(unit: Unit, adjacency: Adjacency, window: float | None, claim: Claim) -> int | str:

@@ -58,10 +58,10 @@ def test_levels_have_exactly_geometric_probabilities(levels: int) -> None:
     patterns = np.arange(1 << 16, dtype=np.uint64)
     if levels > 16:
         patterns |= np.uint64(1 << 31)  # a level above 15 needs more bits than can be tried
-    found = np.bincount(cells(patterns, 1, levels), minlength=levels)
+    counts = np.bincount(cells(patterns, 1, levels), minlength=levels)
     for level in range(min(levels, 16)):
         last = level == levels - 1
-        assert found[level] == (1 << 16) >> (level if last else level + 1)
+        assert counts[level] == (1 << 16) >> (level if last else level + 1)
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 4096, 3, 1000, 65521])
@@ -92,16 +92,16 @@ def test_one_pass_gives_what_two_passes_give(dtype: Any, n: int) -> None:
     rng = np.random.default_rng(n)
     values = rng.integers(-(2**62), 2**62, n)
     hashes = np.empty(n, np.uint64)
-    found = np.empty(n, dtype)
+    result = np.empty(n, dtype)
     hash_integers(values, 4, hashes)
-    cells_of_integers(values, 4, 999, 20, found)
-    assert found.tolist() == cells(hashes, 999, 20, dtype).tolist()
+    cells_of_integers(values, 4, 999, 20, result)
+    assert result.tolist() == cells(hashes, 999, 20, dtype).tolist()
     for lengths in (rng.integers(0, 30, n), np.full(n, 16)):
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(dtype)
         data = rng.integers(0, 256, offsets[-1], dtype=np.uint8)
         hash_strings(offsets, data, 4, hashes, hash="siphash")
-        cells_of_strings(offsets, data, 4, 999, 20, found, hash="siphash")
-        assert found.tolist() == cells(hashes, 999, 20, dtype).tolist()
+        cells_of_strings(offsets, data, 4, 999, 20, result, hash="siphash")
+        assert result.tolist() == cells(hashes, 999, 20, dtype).tolist()
 
 
 @pytest.mark.parametrize("key", [0, 1])
@@ -110,11 +110,11 @@ def test_structured_integers_fill_the_table_as_they_should(stride: int, key: int
     n = 1 << 18
     buckets = 300
     levels = 12
-    found = np.empty(n, np.int64)
-    cells_of_integers(np.arange(n) * stride, key, buckets, levels, found)
+    cells_out = np.empty(n, np.int64)
+    cells_of_integers(np.arange(n) * stride, key, buckets, levels, cells_out)
     shares = np.array([*(0.5 ** (level + 1) for level in range(levels - 1)), 0.5 ** (levels - 1)])
     expected = n * np.repeat(shares / buckets, buckets)
-    assert_fits(np.bincount(found, minlength=buckets * levels), expected, f"cells, stride {stride}")
+    assert_fits(np.bincount(cells_out, minlength=buckets * levels), expected, f"cells, stride {stride}")
 
 
 def test_numbered_names_fill_the_table_as_they_should() -> None:
@@ -123,11 +123,11 @@ def test_numbered_names_fill_the_table_as_they_should() -> None:
     levels = 10
     names = [f"user{i}".encode() for i in range(n)]
     offsets = np.cumsum([0, *(len(name) for name in names)]).astype(np.int32)
-    found = np.empty(n, np.int32)
-    cells_of_strings(offsets, np.frombuffer(b"".join(names), np.uint8), 0, buckets, levels, found, hash="siphash")
+    cells_out = np.empty(n, np.int32)
+    cells_of_strings(offsets, np.frombuffer(b"".join(names), np.uint8), 0, buckets, levels, cells_out, hash="siphash")
     shares = np.array([*(0.5 ** (level + 1) for level in range(levels - 1)), 0.5 ** (levels - 1)])
     expected = n * np.repeat(shares / buckets, buckets)
-    assert_fits(np.bincount(found, minlength=buckets * levels), expected, "cells of names")
+    assert_fits(np.bincount(cells_out, minlength=buckets * levels), expected, "cells of names")
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ TABLES = [(1, 1), (1000, 20), (4096, 33), (1 << 16, 5)]
 @pytest.mark.parametrize("rows", [0, 1, 7, 31, 40, 250, 295, 1000])
 def test_packed_marks_of_integers_are_their_cells(buckets: int, levels: int, rows: int) -> None:
     """Wherever in a line of cache the first integer lies, and with marks that were there before."""
-    room = np.random.default_rng(rows).integers(-(2**63), 2**63 - 1, rows + 8)
+    buffer = np.random.default_rng(rows).integers(-(2**63), 2**63 - 1, rows + 8)
     for start in range(8):
-        values = room[start : start + rows]
+        values = buffer[start : start + rows]
         cells = np.empty(rows, np.int64)
         marks = np.zeros(-(-buckets * levels // 64), np.uint64)
         marks[-1] = before = 1
@@ -211,12 +211,12 @@ def test_packed_marks_of_strings_are_their_cells(buckets: int, levels: int, leng
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("length", range(18))
 def test_strings_of_equal_length_are_marked_wherever_they_lie(length: int, dtype: Any) -> None:
-    """Any number of rows, any place in memory, and anything from nothing to more than a pair of words behind them."""
+    """Any number of rows, any alignment, and from no bytes to more than a pair of words after them."""
     rng = np.random.default_rng(length)
-    room = rng.integers(0, 256, 300 * 18 + 64, dtype=np.uint8)
+    buffer = rng.integers(0, 256, 300 * 18 + 64, dtype=np.uint8)
     for rows, skip, spare in [(1, 0, 0), (7, 3, 16), (8, 5, 16), (9, 1, 40), (31, 0, 16), (250, 2, 15), (300, 9, 20)]:
         offsets = (np.arange(rows + 1) * length + skip).astype(dtype)
-        assert_marks_are_cells(offsets, room[: int(offsets[-1]) + spare], 1000, 20)
+        assert_marks_are_cells(offsets, buffer[: int(offsets[-1]) + spare], 1000, 20)
 
 
 @pytest.mark.parametrize("longest", [1, 8, 16, 17, 40])
@@ -241,7 +241,7 @@ def test_packed_marks_refuse_strings_outside_their_data(bad: int, row: int) -> N
 @pytest.mark.parametrize("length", [-1, 0, 8, 16])
 @pytest.mark.parametrize("start", [-(2**63), -1, -16, 2**62, 2**63 - 40, 2**63 - 1])
 def test_marks_refuse_equal_lengths_outside_their_data(start: int, length: int) -> None:
-    """Equal differences alone say nothing about where strings lie, not even in which order, as numbers wrap around."""
+    """Equal differences of offsets do not imply that strings lie in the data or in order, as numbers wrap around."""
     offsets = np.array([(start + i * length + 2**63) % 2**64 - 2**63 for i in range(9)], np.int64)
     data = np.zeros(1000, np.uint8)
     packed = np.zeros(313, np.uint64)

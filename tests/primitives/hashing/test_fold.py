@@ -93,13 +93,13 @@ def test_what_lies_behind_a_string_does_not_count() -> None:
     for length in range(60):
         message = bytes(range(1, length + 1))
         behind = [bytes(n) for n in (0, 1, 7, 15, 16, 60)] + [b"\xff" * n for n in (1, 7, 15, 16, 60)]
-        found = set()
+        hashes = set()
         for more in behind:
             out = np.empty(1, np.uint64)
             data = np.frombuffer(message + more or b"\0", np.uint8)
             hash_strings(np.array([0, length]), data, 3, out, hash="fold")
-            found.add(int(out[0]))
-        assert found == {reference(message, 3)}
+            hashes.add(int(out[0]))
+        assert hashes == {reference(message, 3)}
 
 
 def test_slices_of_arrow_arrays_are_hashed_in_place() -> None:
@@ -114,11 +114,11 @@ def test_slices_of_arrow_arrays_are_hashed_in_place() -> None:
 
 def test_cells_are_those_of_the_hashes() -> None:
     messages = [f"user-{i}".encode() for i in range(3 * LANES + 5)]
-    found = np.empty(len(messages), np.int32)
+    result = np.empty(len(messages), np.int32)
     wanted = np.empty(len(messages), np.int32)
-    cells_of_strings(*lay_out(messages), 4, 999, 20, found, hash="fold")
+    cells_of_strings(*lay_out(messages), 4, 999, 20, result, hash="fold")
     cells_of(hashed(messages, 4), 999, 20, wanted)
-    assert found.tolist() == wanted.tolist()
+    assert result.tolist() == wanted.tolist()
 
 
 def test_marks_are_at_the_cells_of_the_strings() -> None:
@@ -165,7 +165,7 @@ def sparse(bytes_: int, most: int) -> list[bytes]:
     """All strings of so many bytes with at most ``most`` bits set."""
     bits = range(8 * bytes_)
     chosen = (set_ for count in range(most + 1) for set_ in itertools.combinations(bits, count))
-    return [sum(1 << bit for bit in each).to_bytes(bytes_, "little") for each in chosen]
+    return [sum(1 << bit for bit in positions).to_bytes(bytes_, "little") for positions in chosen]
 
 
 SETS: dict[str, Any] = {
@@ -184,7 +184,7 @@ SETS: dict[str, Any] = {
     ],
     "high halves": lambda: [(i << 48).to_bytes(16, "little") for i in range(40_000)],
     "pairs permuted": lambda: [
-        b"".join(each) for each in itertools.permutations([bytes([i]) * 16 for i in range(8)], 5)
+        b"".join(blocks) for blocks in itertools.permutations([bytes([i]) * 16 for i in range(8)], 5)
     ],
 }
 
@@ -228,13 +228,13 @@ def chosen_pairs() -> list[tuple[bytes, bytes]]:
     """Pairs that make a factor 0, move a difference from word to word, or cancel it, for fixed constants."""
     words = [0, 1, MASK, 1 << 63, *WY, *(-w & MASK for w in WY), *(w ^ MASK for w in WY), *expand(0, "fold", 4)]
     words += [-w & MASK for w in expand(0, "fold", 4)]
-    found = []
+    pairs = []
     for a, (b, c) in itertools.product(words, itertools.combinations(words, 2)):
         two = [x.to_bytes(8, "little") for x in (a, b, c)]
-        found += [(two[0] + two[1], two[0] + two[2]), (two[1] + two[0], two[2] + two[0])]
-        found += [(two[0] + two[1], two[1] + two[0]), (two[0] + two[1] + bytes(16), bytes(16) + two[0] + two[1])]
-    found += [(bytes(n), bytes(n + 1)) for n in range(40)]
-    return [(one, other) for one, other in found if one != other]
+        pairs += [(two[0] + two[1], two[0] + two[2]), (two[1] + two[0], two[2] + two[0])]
+        pairs += [(two[0] + two[1], two[1] + two[0]), (two[0] + two[1] + bytes(16), bytes(16) + two[0] + two[1])]
+    pairs += [(bytes(n), bytes(n + 1)) for n in range(40)]
+    return [(one, other) for one, other in pairs if one != other]
 
 
 def test_no_chosen_pair_collides_under_many_keys() -> None:

@@ -66,42 +66,16 @@ def test_members_follow_from_the_key() -> None:
 POINTS = np.arange(1 << 16)
 
 
-@pytest.mark.parametrize("key", [0, 1])
-def test_buckets_signs_and_levels_agree_with_the_values(key: int) -> None:
-    family = KWise.from_key(4, key)
-    points = POINTS[:500]
-    exact = [reference(family.coefficients, int(x)) for x in points]
-    for count in (1, 2, 1000, (1 << 31) - 1):
-        for dtype in (np.int32, np.int64):
-            buckets = np.empty(points.size, dtype)
-            family.buckets(points, count, buckets)
-            assert buckets.tolist() == [value * count >> 61 for value in exact]
-    signs = np.empty(points.size, np.int8)
-    family.signs(points, signs)
-    assert signs.tolist() == [1 - 2 * (value % 2) for value in exact]
-    levels = np.empty(points.size, np.int8)
-    for count in (1, 2, 5, 58):
-        family.levels(points, count, levels)
-        zeros = [(value & -value).bit_length() - 1 for value in exact]
-        assert levels.tolist() == [min(zero, count - 1) for zero in zeros]
-
-
-def test_a_value_of_zero_has_the_last_level() -> None:
-    levels = np.empty(1, np.int8)
-    KWise(coefficients=(0,)).levels(np.array([5]), 9, levels)
-    assert levels.tolist() == [8]
-
-
 @pytest.mark.parametrize("key", [0, 1, 2])
 def test_structured_points_spread_evenly(key: int) -> None:
-    """Chi-square of buckets and levels for points in arithmetic progression."""
+    """Chi-square of the highest and lowest bits of the values, for points in arithmetic progression."""
     family = KWise.from_key(8, key)
     for stride in (1, 2, 1 << 20, 1 << 40):
-        buckets = np.empty(POINTS.size, np.int64)
-        family.buckets(POINTS * stride, 100, buckets)
+        hashes = np.empty(POINTS.size, np.uint64)
+        family.values(POINTS * stride, hashes)
+        buckets = (hashes >> np.uint64(29)) * np.uint64(100) >> np.uint64(32)
         assert_fits(np.bincount(buckets, minlength=100), np.full(100, POINTS.size / 100), f"buckets, stride {stride}")
-        levels = np.empty(POINTS.size, np.int8)
-        family.levels(POINTS * stride, 8, levels)
+        levels = np.array([min((int(value) & -int(value)).bit_length() - 1, 7) for value in hashes])
         shares = np.array([*(0.5**level for level in range(1, 8)), 0.5**7])
         assert_fits(np.bincount(levels, minlength=8), POINTS.size * shares, f"levels, stride {stride}")
 
@@ -121,13 +95,7 @@ def test_other_coefficients_are_refused(coefficients: Any) -> None:
 
 
 def test_other_sizes_are_refused() -> None:
-    family = KWise.from_key(2)
-    points = np.arange(3)
     with pytest.raises(InvalidParameter, match="independence must be an integer in 1"):
         KWise.from_key(0)
-    with pytest.raises(InvalidParameter, match="buckets must be an integer in 1"):
-        family.buckets(points, 1 << 31, np.empty(3, np.int32))
-    with pytest.raises(InvalidParameter, match="levels must be an integer in 1"):
-        family.levels(points, 59, np.empty(3, np.int8))
-    with pytest.raises(InvalidParameter, match="out must be a contiguous one-dimensional array of int8"):
-        family.signs(points, np.empty(3, np.int64))
+    with pytest.raises(InvalidParameter, match="out must be a contiguous one-dimensional array of uint64"):
+        KWise.from_key(2).values(np.arange(3), np.empty(3, np.int64))

@@ -1,4 +1,4 @@
-"""What is refused, at which row, with which words, and that no word of it comes from the data."""
+"""Rejected input: the row and the message, which never quotes the data."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ ROWS = [
 
 @pytest.mark.parametrize(("data", "row", "words"), [case[1:] for case in ROWS], ids=[case[0] for case in ROWS])
 def test_ids_are_refused_by_row_and_without_their_content(data, row, words) -> None:
-    text, found = message_of(items, data)
-    assert found == row
+    text, actual_row = message_of(items, data)
+    assert actual_row == row
     assert words in text
     prefix = "" if row is None else f"row {row}: "
     assert text.startswith((f"{prefix}ids must", "the categories of ids must"))
@@ -204,9 +204,9 @@ def test_ids_are_refused_by_row_and_without_their_content(data, row, words) -> N
     ],
 )
 def test_integers_are_refused_by_row_and_without_their_content(data, row, words) -> None:
-    text, found = message_of(integers, data, name="weights", lower=-5, upper=5)
+    text, actual_row = message_of(integers, data, name="weights", lower=-5, upper=5)
     assert words in text
-    assert found == row
+    assert actual_row == row
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_integers_are_refused_by_row_and_without_their_content(data, row, words)
     ],
 )
 def test_numbers_are_refused_by_row_and_without_their_content(data, row, words) -> None:
-    text, found = message_of(numbers, data, name="values")
+    text, actual_row = message_of(numbers, data, name="values")
     assert words in text
-    assert found == row
+    assert actual_row == row
 
 
 GOOD = {"int": CANARY, "str": f"canary{CANARY}", "bytes": f"canary{CANARY}".encode()}

@@ -36,7 +36,7 @@ LARGE = [0, 2**63, 2**64 - 1, 2**63 - 1, 5]
 
 
 class Exporter:
-    """Anything that speaks the Arrow C data interface and nothing else."""
+    """An object with the Arrow C data interface and nothing else."""
 
     def __init__(self, array):
         self.array = array

@@ -1,4 +1,4 @@
-"""Tables in files, and what is said of those that are none."""
+"""Tables in files, and the errors for files that are not tables."""
 
 from pathlib import Path
 

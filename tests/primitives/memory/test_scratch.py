@@ -80,18 +80,18 @@ def test_wipe_of_columns_and_of_what_may_not_be_written(size: int) -> None:
 
 def test_arrays_that_make_room_are_zeroed_as_far_as_they_were_ever_written() -> None:
     with Scratch() as scratch:
-        kept = scratch.array(16)
+        retained = scratch.array(16)
         taken = scratch.mark
         first = scratch.array(1000)
         first[:] = 7
         scratch.rewind(taken)
         second = scratch.array(10)
         second[:] = 7
-        kept[:] = 7
+        retained[:] = 7
         assert np.shares_memory(first, second)
-        assert not np.shares_memory(kept, second)
+        assert not np.shares_memory(retained, second)
     assert not first.any()
-    assert not kept.any()
+    assert not retained.any()
 
 
 @pytest.mark.parametrize("dtype", ["u1", "?", "i8", "f8", "M8[s]", "V24", "U7"])

@@ -1,4 +1,4 @@
-"""States in secret memory: nobody else reads them, they compute as before, and what is given back is zeros."""
+"""States in secret memory: no other process reads them, results are the same, and freed memory is zero."""
 
 import faulthandler
 import gc
@@ -56,7 +56,7 @@ def pieces_of(child: Scanned) -> list[bytes]:
     cells = b""
     while len(cells) < left:
         cells += out.read(left - len(cells))
-    return [cells[at : at + PIECE] for at in range(0, len(cells) - PIECE + 1, PIECE)]
+    return [cells[start : start + PIECE] for start in range(0, len(cells) - PIECE + 1, PIECE)]
 
 
 @needs_secret_memory
@@ -77,7 +77,7 @@ def test_a_scan_finds_a_state_only_in_ordinary_memory(secret: bool) -> None:
 @pytest.mark.usefixtures("wanted")
 def test_states_compute_as_in_ordinary_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same draws give the same states, through starts, updates, refreshes and releases."""
-    found = []
+    copies = []
     for memory in (True, False):
         monkeypatch.setattr(secret_memory, "_wanted", memory)
         users = Monitor(Bitmap(epsilon=1.0, buckets=256, levels=4, announced=1), rng=SeededSource(3))
@@ -86,9 +86,9 @@ def test_states_compute_as_in_ordinary_memory(monkeypatch: pytest.MonkeyPatch) -
         users.update(range(50, 200))
         rows = Monitor(KaryTree(epsilon=1.0, horizon=64), rng=SeededSource(4))
         ticks = rows.tick_many(np.ones(10, np.int64)).value
-        found.append((users.state.bits.copy(), users.state.frozen.copy(), users.release().value, ticks))
+        copies.append((users.state.bits.copy(), users.state.frozen.copy(), users.release().value, ticks))
         assert secret_memory._is_ours(users.state.bits) == memory
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*copies, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -159,8 +159,8 @@ def test_the_shares_of_two_machines_are_there_between_steps(tmp_path: Path) -> N
         assert link.second._pending is not None
         pending = [*link.second._pending[1].values()]
         link.second._resolve_in_doubt = settled  # type: ignore[method-assign]
-        found = [*link.first._party.shares.values(), *link.second._party.shares.values(), *pending]
-        assert len(found) == 12 and all(secret_memory._is_ours(share.cells) for share in found)
+        shares = [*link.first._party.shares.values(), *link.second._party.shares.values(), *pending]
+        assert len(shares) == 12 and all(secret_memory._is_ours(share.cells) for share in shares)
     link.close()
     link = InProcessTwoPartyTransport(tmp_path, "s")
     shares = [*link.first._party.shares.values(), *link.second._party.shares.values()]

@@ -32,10 +32,10 @@ def size(kind: int) -> int:
 
 def _moves(kind: int, load: bool) -> str:
     """Return the instructions that load the registers from the memory at rsi, or store them there."""
-    places = [(f"{WIDTH[kind] * i}(%rsi)", f"%{NAME[kind]}{i}", MOVE[kind]) for i in range(COUNT[kind])]
+    moves = [(f"{WIDTH[kind] * i}(%rsi)", f"%{NAME[kind]}{i}", MOVE[kind]) for i in range(COUNT[kind])]
     if kind == registers.AVX512:
-        places += [(f"{64 * 32 + 2 * i}(%rsi)", f"%k{i}", "kmovw") for i in range(8)]
-    lines = [f"{move} {memory}, {name}" if load else f"{move} {name}, {memory}" for memory, name, move in places]
+        moves += [(f"{64 * 32 + 2 * i}(%rsi)", f"%k{i}", "kmovw") for i in range(8)]
+    lines = [f"{move} {memory}, {name}" if load else f"{move} {name}, {memory}" for memory, name, move in moves]
     return "\n".join(lines)
 
 
@@ -154,5 +154,5 @@ def _spilling(size: int) -> int:
     return address
 
 
-# Without numba's dispatcher, so that what is written is as near to the caller as can be.
+# Without numba's dispatcher, so that the values are written as close to the caller's frame as possible.
 spill: Any = _spilling.overloads[_spilling.signatures[0]].entry_point

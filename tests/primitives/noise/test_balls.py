@@ -19,7 +19,7 @@ from tests.statistical import assert_fits
 
 def points(size: int, radius: int) -> list[tuple[int, ...]]:
     every = itertools.product(range(-radius, radius + 1), repeat=size)
-    return [each for each in every if sum(each) == 0 and sum(map(abs, each)) <= 2 * radius]
+    return [point for point in every if sum(point) == 0 and sum(map(abs, point)) <= 2 * radius]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
@@ -45,7 +45,7 @@ def test_points_are_uniform_in_their_ball(size: int, radius: int) -> None:
     with SeededSource(size) as rng:
         drawn = Counter(tuple(balanced_point(size, radius, rng._below)) for _ in range(60 * len(every)))
     assert set(drawn) <= set(every)
-    assert_fits(np.array([drawn[each] for each in every]), np.full(len(every), 60.0), "points")
+    assert_fits(np.array([drawn[point] for point in every]), np.full(len(every), 60.0), "points")
 
 
 @pytest.mark.parametrize(("size", "radius"), [(1, 2), (2, 3), (3, 3), (4, 3), (5, 1)])
@@ -81,33 +81,33 @@ def test_joint_noise_fits_its_pmf(sizes: tuple[int, ...], kappa: float) -> None:
     draws = 1500
     far = 12
     every = list(itertools.product(*(points(size, far) for size in sizes)))
-    weights = np.array([math.exp(-kappa * max(sum(map(abs, each)) for each in whole)) for whole in every])
+    weights = np.array([math.exp(-kappa * max(sum(map(abs, point)) for point in whole)) for whole in every])
     seen: Counter[tuple[tuple[int, ...], ...]] = Counter()
     with SeededSource(len(sizes)) as rng:
         for _ in range(draws):
             tables = [np.zeros(size, np.int64) for size in sizes]
             rng.add_joint_laplace(tables, law)
             seen[tuple(tuple(table.tolist()) for table in tables)] += 1
-    found = np.array([seen[whole] for whole in every])
+    counts = np.array([seen[whole] for whole in every])
     expected = weights / weights.sum() * draws  # beyond `far` lies less than a draw
     common = expected >= 10
     assert_fits(
-        np.append(found[common], draws - found[common].sum()),
+        np.append(counts[common], draws - counts[common].sum()),
         np.append(expected[common], draws - expected[common].sum()),
         "joint noise",
     )
 
 
 def test_a_pick_adds_digits_until_it_is_sure() -> None:
-    asked = []
+    requests = []
 
     def exactly_half(bound: int) -> int:
-        asked.append(bound)
-        return bound // 2 if len(asked) == 1 else 0 if len(asked) == 2 else bound - 1
+        requests.append(bound)
+        return bound // 2 if len(requests) == 1 else 0 if len(requests) == 2 else bound - 1
 
     # exp(0) = 1: two equal weights meet at one half, where no number of digits after it decides but the last.
     assert pick_index([1, 1], Fraction(0), exactly_half) == 1
-    assert len(asked) > 1
+    assert len(requests) > 1
     with SeededSource(1) as rng:
         drawn = np.bincount([pick_index([1, 2, 5], Fraction(1, 2), rng._below) for _ in range(1500)], minlength=3)
     weights = np.array([1.0, 2.0 * math.exp(-0.5), 5.0 * math.exp(-1.0)])
@@ -179,6 +179,6 @@ def test_a_pick_between_weights_of_very_different_size() -> None:
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_vectors_are_counted_by_how_many_are_below_zero(size: int) -> None:
     for radius in (1, 2, 3):
-        shell = [each for each in points(size, radius) if sum(map(abs, each)) == 2 * radius]
-        counted = Counter(sum(part < 0 for part in each) for each in shell)
+        shell = [point for point in points(size, radius) if sum(map(abs, point)) == 2 * radius]
+        counted = Counter(sum(part < 0 for part in point) for point in shell)
         assert {n: _vectors(size, radius, n) for n in range(1, size)} == {n: counted[n] for n in range(1, size)}

@@ -1,7 +1,7 @@
-"""No jump in the compiled samplers depends on what is drawn: compilers turn comparisons into jumps where they see fit.
+"""No jump in the compiled samplers depends on the draw: compilers may turn any comparison into a jump.
 
 Random words are compared as unsigned numbers or by the sign of a difference; loops end by signed or equal counters, and
-ties are equal. So no jump may look at a sign, or follow an unsigned comparison unless with a constant.
+ties are equal. So no jump may test a sign, or follow an unsigned comparison unless with a constant.
 """
 
 import platform
@@ -26,24 +26,24 @@ pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), r
 
 LAW = DiscreteGaussian.at_least(400.0)
 VALUES = np.zeros(2, np.int64)
-PLACES = np.zeros(2, np.int64)
+UNDECIDED = np.zeros(2, np.int64)
 WORDS = np.zeros(400, np.uint64)
 
 
 def of_candidates() -> tuple[Any, ...]:
     drawn = candidates_of(LAW)
     shape = (np.uint64(LAW.numerator or 0), np.uint64(drawn.block_bits), drawn.number)
-    return VALUES, WORDS, drawn.starts, drawn.high, drawn.low, *shape, PLACES
+    return VALUES, WORDS, drawn.starts, drawn.high, drawn.low, *shape, UNDECIDED
 
 
 def of_table() -> tuple[Any, ...]:
     table = draw_table(LAW)
     assert table is not None
-    return VALUES, WORDS, table.bounds, table.guide, table.digits, table.reach, PLACES
+    return VALUES, WORDS, table.bounds, table.guide, table.digits, table.reach, UNDECIDED
 
 
 def of_digits() -> tuple[Any, ...]:
-    return VALUES, WORDS, *digit_coins(DiscreteLaplace.at_most(0.1)), PLACES
+    return VALUES, WORDS, *digit_coins(DiscreteLaplace.at_most(0.1)), UNDECIDED
 
 
 def searched(values: NDArray[np.int64], words: NDArray[np.uint64], bounds: NDArray[np.uint64]) -> None:
@@ -55,31 +55,31 @@ def searched(values: NDArray[np.int64], words: NDArray[np.uint64], bounds: NDArr
         values[i] += size
 
 
-def jumps(function: Callable[..., Any], given: tuple[Any, ...]) -> list[str]:
-    """Return the jumps in a compiled function that look at an unsigned comparison with a variable, or at a sign."""
+def jumps(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[str]:
+    """Return the jumps in a compiled function that test an unsigned comparison with a variable, or a sign."""
     compiled = njit(nogil=True)(function)
-    compiled(*given)
+    compiled(*arguments)
     (text,) = compiled.inspect_asm().values()
-    whole = text[text.index(f"{function.__name__}") :]
-    lines = [line.strip() for line in whole.splitlines()]
-    found = []
+    body = text[text.index(f"{function.__name__}") :]
+    lines = [line.strip() for line in body.splitlines()]
+    branches = []
     compared = ""
     for line in lines[: next(at for at, line in enumerate(lines) if line.startswith((".size", ".Lfunc_end")))]:
         if re.match(r"(cmp|test|sub|add|and|dec|inc|sar|shr|xor|or)[bwlq]?\s", line):
             compared = line
         unsigned = re.match(r"j(a|ae|b|be|c|nc)\s", line) and not re.match(r"cmp[bwlq]\s+\$", compared)
         if unsigned or re.match(r"j(s|ns)\s", line):
-            found.append(f"{compared}; {line}")
-    return found
+            branches.append(f"{compared}; {line}")
+    return branches
 
 
 @pytest.mark.parametrize(
-    ("kernel", "given"),
+    ("kernel", "arguments"),
     [(add_from_candidates, of_candidates), (add_from_table, of_table), (add_from_digits, of_digits)],
     ids=["candidates", "table", "digits"],
 )
-def test_no_jump_depends_on_what_is_drawn(kernel: Any, given: Callable[[], tuple[Any, ...]]) -> None:
-    assert jumps(kernel.py_func, given()) == []
+def test_no_jump_depends_on_what_is_drawn(kernel: Any, arguments: Callable[[], tuple[Any, ...]]) -> None:
+    assert jumps(kernel.py_func, arguments()) == []
 
 
 def test_a_search_that_is_longer_for_larger_noise_is_seen() -> None:

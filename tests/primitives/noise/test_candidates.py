@@ -49,7 +49,7 @@ def of_words(law: DiscreteGaussian, words: list[int]) -> tuple[int, bool]:
     """Return the noise that the kernel adds for candidates of these words, and whether it leaves the draw open."""
     drawn = candidates_of(law)
     value = np.full(1, 1 << 40, np.int64)
-    places = np.zeros(1, np.int64)
+    undecided = np.zeros(1, np.int64)
     count = add_from_candidates(
         value,
         np.array(words, np.uint64),
@@ -59,7 +59,7 @@ def of_words(law: DiscreteGaussian, words: list[int]) -> tuple[int, bool]:
         np.uint64(law.numerator or 0),
         np.uint64(drawn.block_bits),
         len(words) // WORDS,
-        places,
+        undecided,
     )
     return int(value[0]) - (1 << 40), bool(count)
 
@@ -79,8 +79,8 @@ def sizes(law: DiscreteGaussian) -> list[int]:
     drawn = candidates_of(law)
     width = 1 << drawn.block_bits
     blocks = range(0, len(drawn.counts), 1 + len(drawn.counts) // 40)
-    places = sorted({0, 1 % width, width // 3, width - 1})
-    return [block * width + place for block in blocks for place in places]
+    offsets = sorted({0, 1 % width, width // 3, width - 1})
+    return [block * width + offset for block in blocks for offset in offsets]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -110,7 +110,8 @@ def test_the_tail_begins_where_its_chances_are_below_one_and_stay_there(law: Dis
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_the_kernels_chances_are_those_of_the_law(law: DiscreteGaussian) -> None:
     high, low = (
-        np.cumsum(each, dtype=np.uint64).tolist() for each in (candidates_of(law).high, candidates_of(law).low)
+        np.cumsum(increments, dtype=np.uint64).tolist()
+        for increments in (candidates_of(law).high, candidates_of(law).low)
     )
     drawn = candidates_of(law)
     for block in range(len(drawn.counts)):
@@ -291,8 +292,8 @@ def test_large_scales_have_the_normal_law_and_even_ends(sigma: float) -> None:
 @pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize("size", [1, 3, 200])
 def test_every_draw_takes_the_same_words(law: DiscreteGaussian, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,000 draws of every kind: what is asked of the system depends on law and size alone."""
-    asked: set[tuple[int, ...]] = set()
+    """1,000 draws of every kind: the requests to the system depend on distribution and size only."""
+    requests: set[tuple[int, ...]] = set()
     real = NoiseSource._fill
     for _ in range(1_000 // size + 5):
         filled: list[int] = []
@@ -304,22 +305,22 @@ def test_every_draw_takes_the_same_words(law: DiscreteGaussian, size: int, monke
         monkeypatch.setattr(NoiseSource, "_fill", fill)
         with NoiseSource() as rng:
             rng.add_discrete_gaussian(np.zeros(size, np.int64), law)
-        asked.add(tuple(filled))
-    assert len(asked) == 1 and sum(*asked) == size * candidates_of(law).number * WORDS * 8
+        requests.add(tuple(filled))
+    assert len(requests) == 1 and sum(*requests) == size * candidates_of(law).number * WORDS * 8
 
 
 def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     law = DiscreteGaussian.at_least(500.0)
-    each = WORDS * candidates_of(law).number
+    words_per_value = WORDS * candidates_of(law).number
     tie = math.floor(exact(law, 333) * (1 << 128))
-    draws = candidate(law, 7, 1 << 60) + [TOP] * (each - 4)
-    draws += candidate(law, 333, tie, negative=True) + [TOP] * (each - 4)
-    asked: list[int] = []
+    draws = candidate(law, 7, 1 << 60) + [TOP] * (words_per_value - 4)
+    draws += candidate(law, 333, tie, negative=True) + [TOP] * (words_per_value - 4)
+    requests: list[int] = []
 
     def fill(self: NoiseSource, buffer: NDArray[np.uint8]) -> None:
-        asked.append(buffer.nbytes)
+        requests.append(buffer.nbytes)
         buffer[:] = 0
-        if len(asked) == 1:
+        if len(requests) == 1:
             buffer.view(np.uint64)[:] = draws
 
     monkeypatch.setattr(NoiseSource, "_fill", fill)
@@ -327,23 +328,23 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
     with NoiseSource() as rng:
         rng.add_discrete_gaussian(values, law)
     assert values.tolist() == [12, -328]
-    assert asked == [2 * each * 8, 8]
+    assert requests == [2 * words_per_value * 8, 8]
 
 
 def test_words_are_asked_for_in_pieces_of_64_kib(monkeypatch: pytest.MonkeyPatch) -> None:
     law = DiscreteGaussian.at_least(1e5)
-    asked = []
+    requests = []
     real = NoiseSource._fill
 
     def fill(self: NoiseSource, buffer: NDArray[np.uint8]) -> None:
-        asked.append(buffer.nbytes)
+        requests.append(buffer.nbytes)
         real(self, buffer)
 
     monkeypatch.setattr(NoiseSource, "_fill", fill)
     with NoiseSource() as rng:
         rng.add_discrete_gaussian(np.zeros(5_000, np.int64), law)
-    assert sum(asked) == 5_000 * candidates_of(law).number * WORDS * 8
-    assert max(asked) <= 1 << 16
+    assert sum(requests) == 5_000 * candidates_of(law).number * WORDS * 8
+    assert max(requests) <= 1 << 16
 
 
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:

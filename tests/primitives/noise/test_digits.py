@@ -30,13 +30,13 @@ def chances(law: DiscreteLaplace) -> list[int]:
 def of_words(law: DiscreteLaplace, words: list[int]) -> tuple[int, bool]:
     """Return the noise that the kernel adds for these words, and whether it leaves the draw open."""
     value = np.full(1, 1000, np.int64)
-    places = np.zeros(1, np.int64)
-    count = add_from_digits(value, np.array(words, np.uint64), *digit_coins(law), places)
+    undecided = np.zeros(1, np.int64)
+    count = add_from_digits(value, np.array(words, np.uint64), *digit_coins(law), undecided)
     return int(value[0]) - 1000, bool(count)
 
 
 def in_pairs(drawn: list[int]) -> list[int]:
-    return [word for each in drawn for word in (each >> 64, each & TOP)]
+    return [word for number in drawn for word in (number >> 64, number & TOP)]
 
 
 @pytest.mark.parametrize("zeros", [5, 25, 45, 200])
@@ -56,13 +56,13 @@ def test_first_bits_are_computed_as_precisely_as_they_need(whole: int, zeros: in
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_every_chance_is_that_of_the_digit(law: DiscreteLaplace) -> None:
-    found = chances(law)
-    for digit, chance in enumerate(found[:-1]):
+    probabilities = chances(law)
+    for digit, chance in enumerate(probabilities[:-1]):
         q = exp_fraction(Fraction(-(law.numerator or 0) << digit, 1 << 52))
         assert chance == math.floor(q / (1 + q) * (1 << 128))
-    beyond = exp_fraction(Fraction(-(law.numerator or 0) << len(found) - 1, 1 << 52))
-    assert found[-1] == 0 and beyond < Fraction(1, 1 << 128)
-    assert 2 * len(found) <= 120  # coins that can tie
+    beyond = exp_fraction(Fraction(-(law.numerator or 0) << len(probabilities) - 1, 1 << 52))
+    assert probabilities[-1] == 0 and beyond < Fraction(1, 1 << 128)
+    assert 2 * len(probabilities) <= 120  # coins that can tie
 
 
 @pytest.mark.parametrize("kappa", [2.5, 0.7, 0.1])
@@ -108,7 +108,7 @@ def test_the_tail_goes_on_beyond_the_digits() -> None:
     law = DiscreteLaplace.at_most(1.0)
     size = digit_coins(law)[0].size
     words = in_pairs([TOP << 64 | TOP] * (size - 1) + [0]) + [TOP] * 2 * size
-    again = [0, 0, 0, 0, 0, 0, TOP, TOP]  # 192 bits say yes, and so do the next, and the third draw says no
+    again = [0, 0, 0, 0, 0, 0, TOP, TOP]  # 192 bits decide for 1, so do the next, and the third draw decides for 0
     assert resolve_draw(law, words, iter(again).__next__) == 2 << size - 1
 
 
@@ -129,8 +129,8 @@ def test_draws_fit_the_law(kappa: float, kind: type[np.signedinteger]) -> None:
 @pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize("size", [1, 3, 200])
 def test_every_draw_takes_the_same_words(law: DiscreteLaplace, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,000 draws of every kind: what is asked of the system depends on law and size alone."""
-    asked: set[tuple[int, ...]] = set()
+    """1,000 draws of every kind: the requests to the system depend on distribution and size only."""
+    requests: set[tuple[int, ...]] = set()
     real = NoiseSource._fill
     for _ in range(1_000 // size + 5):
         sizes: list[int] = []
@@ -142,20 +142,20 @@ def test_every_draw_takes_the_same_words(law: DiscreteLaplace, size: int, monkey
         monkeypatch.setattr(NoiseSource, "_fill", fill)
         with NoiseSource() as rng:
             rng.add_discrete_laplace(np.zeros(size, np.int64), law)
-        asked.add(tuple(sizes))
-    assert len(asked) == 1 and sum(*asked) == size * digit_coins(law)[0].size * 32
+        requests.add(tuple(sizes))
+    assert len(requests) == 1 and sum(*requests) == size * digit_coins(law)[0].size * 32
 
 
 def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     law = DiscreteLaplace.at_most(0.5)
     bounds = chances(law)
     draw = in_pairs([TOP << 64 | TOP] * 3 + bounds[3:4] + [TOP << 64 | TOP] * (2 * len(bounds) - 4))
-    asked: list[int] = []
+    requests: list[int] = []
 
     def fill(self: NoiseSource, buffer: NDArray[np.uint8]) -> None:
-        asked.append(buffer.nbytes)
-        buffer[:] = 0 if len(asked) > 1 else 255
-        if len(asked) == 1:
+        requests.append(buffer.nbytes)
+        buffer[:] = 0 if len(requests) > 1 else 255
+        if len(requests) == 1:
             buffer.view(np.uint64)[len(draw) : 2 * len(draw)] = draw
 
     monkeypatch.setattr(NoiseSource, "_fill", fill)
@@ -163,7 +163,7 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
     with NoiseSource() as rng:
         rng.add_discrete_laplace(values, law)
     assert values.tolist() == [5, 13, 5]
-    assert asked == [3 * len(draw) * 8, 8]
+    assert requests == [3 * len(draw) * 8, 8]
 
 
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:

@@ -1,4 +1,4 @@
-"""Entropy is asked for in a way that waits until the kernel has some, and is asked for again until there is enough."""
+"""Requests for entropy block until the kernel has some, and are repeated until there is enough."""
 
 import ctypes
 import sys
@@ -11,21 +11,21 @@ from panstream.primitives.noise import entropy
 
 def test_the_kernel_is_asked_to_wait_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flag 1 would be GRND_NONBLOCK, 2 GRND_RANDOM; a request that a signal cuts short is completed."""
-    asked: list[tuple[int, int, int]] = []
+    requests: list[tuple[int, int, int]] = []
 
     def three_bytes(address: int, size: int, flags: int) -> int:
-        asked.append((address, size, flags))
-        if len(asked) == 2:
+        requests.append((address, size, flags))
+        if len(requests) == 2:
             ctypes.set_errno(4)
             return -1
-        ctypes.memset(address, len(asked), min(3, size))
+        ctypes.memset(address, len(requests), min(3, size))
         return min(3, size)
 
     monkeypatch.setattr(entropy, "_GETRANDOM", three_bytes)
     buffer = np.zeros(8, np.uint8)
     entropy.system_entropy(buffer)
     start = buffer.ctypes.data
-    assert asked == [(start, 8, 0), (start + 3, 5, 0), (start + 3, 5, 0), (start + 6, 2, 0)]
+    assert requests == [(start, 8, 0), (start + 3, 5, 0), (start + 3, 5, 0), (start + 6, 2, 0)]
     assert buffer.tolist() == [1, 1, 1, 3, 3, 3, 4, 4]
 
 
@@ -55,7 +55,7 @@ def test_linux_is_asked_directly_and_others_are_not(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_the_call_the_device_is_read_unbuffered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A buffered reader would keep bytes that nobody overwrites."""
+    """A buffered reader would hold bytes that are never overwritten."""
     opened: list[dict[str, object]] = []
 
     class Device:
@@ -67,7 +67,7 @@ def test_without_the_call_the_device_is_read_unbuffered(monkeypatch: pytest.Monk
 
         def readinto(self, target: memoryview) -> int | None:
             if len(opened) == 2:
-                return None  # nothing for now: asked again
+                return None  # nothing yet: the request is repeated
             target[:2] = b"ab"
             return 2
 
@@ -97,12 +97,12 @@ def test_without_both_python_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_an_interruption_or_no_reason_at_all_is_asked_again(
     reason: int, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = 0
+    requests = 0
 
     def refuse_once(address: int, size: int, flags: int) -> int:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+        nonlocal requests
+        requests += 1
+        if requests == 1:
             ctypes.set_errno(reason)
             return -1
         ctypes.memset(address, 7, size)
@@ -116,4 +116,4 @@ def test_only_an_interruption_or_no_reason_at_all_is_asked_again(
     else:
         with pytest.raises(OSError, match="no entropy"):
             entropy.system_entropy(buffer)
-        assert asked == 1
+        assert requests == 1

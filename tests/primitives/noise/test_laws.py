@@ -1,4 +1,4 @@
-"""The rounded laws never lose more than asked: exact rationals."""
+"""Rounded distributions never lose more than the given parameter: exact rationals."""
 
 import math
 from fractions import Fraction

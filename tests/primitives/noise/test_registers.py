@@ -96,7 +96,7 @@ if X86:
         assert re.search(r"\bvzeroall\b", text)
 
     def test_nothing_is_kept_below_the_stack_pointer() -> None:
-        """The code overwrites what is there, so its own function may not use the red zone."""
+        """The code overwrites the red zone, so its own function must not use it."""
         text = cfunc("intp(intp, intp)")(registers._called._pyfunc)._library.get_asm_str()
         function = text[: text.index(".Lfunc_end0")]
         outside = re.sub(r"#APP.*?#NO_APP", "", function, flags=re.DOTALL)
@@ -156,8 +156,8 @@ if X86 or platform.machine() in ("aarch64", "arm64"):
     def left(size: int, step: Callable[[int], None]) -> int:
         """Return how many of the words are left that a step wrote to the stack."""
         step(size)
-        found = ctypes.string_at(addresses.pop(), size)
-        return found.count(PATTERN.to_bytes(8, "little"))
+        content = ctypes.string_at(addresses.pop(), size)
+        return content.count(PATTERN.to_bytes(8, "little"))
 
     if LINUX:
 
@@ -213,7 +213,7 @@ if X86 or platform.machine() in ("aarch64", "arm64"):
                 *[lambda: first.refresh(rows_since_copy=False)] * 7,
             ]:  # Python calls functions another way once they are warm
                 step()
-                found = [ctypes.string_at(address, 50_000) for address in addresses]
-                assert found
-                assert not any(PATTERN.to_bytes(8, "little") in words for words in found)
+                contents = [ctypes.string_at(address, 50_000) for address in addresses]
+                assert contents
+                assert not any(PATTERN.to_bytes(8, "little") in words for words in contents)
                 addresses.clear()

@@ -1,4 +1,4 @@
-"""What the source draws has exactly the law it says, and nothing survives the step."""
+"""Draws have exactly the stated distribution, and nothing random is left after the step."""
 
 import itertools
 import math
@@ -46,15 +46,21 @@ def test_coins_by_exhaustion_of_the_first_bytes() -> None:
 def digits_of(numbers: list[int]) -> np.ndarray:
     """Return 64 numbers of 64 binary digits as words, one for each digit, the highest first."""
     return np.array(
-        [sum((number >> place & 1) << i for i, number in enumerate(numbers)) for place in range(63, -1, -1)], np.uint64
+        [sum((number >> position & 1) << i for i, number in enumerate(numbers)) for position in range(63, -1, -1)],
+        np.uint64,
     )
 
 
 @pytest.mark.parametrize("threshold", [1, 1 << 63, (1 << 64) - 1, 0x9F3C_0000_0000_0001, 0x6000_1234_5678_9ABC])
 def test_tossed_words_are_comparisons_of_64_digit_numbers(threshold: int) -> None:
-    """Numbers that agree with the threshold in 0 to 64 digits, and random ones, in every place of a word."""
+    """Numbers that agree with the threshold in 0 to 64 digits, and random ones, at every position of a word."""
     rng = np.random.default_rng(threshold % 1000)
-    near = [threshold, threshold - 1, (threshold + 1) % (1 << 64), *(threshold ^ 1 << place for place in range(64))]
+    near = [
+        threshold,
+        threshold - 1,
+        (threshold + 1) % (1 << 64),
+        *(threshold ^ 1 << position for position in range(64)),
+    ]
     near += [int(number) for number in rng.integers(0, 1 << 64, 61, dtype=np.uint64)]
     for numbers in (near[:64], near[64:], near[:64][::-1]):
         coins = np.zeros(1, np.uint64)
@@ -168,13 +174,13 @@ def test_a_piece_of_coins_has_the_same_size_whatever_its_coins_show(monkeypatch:
 
 def redrawn_one_by_one(bits: list[int], marks: list[int], coins: list[int]) -> list[int]:
     stream = iter([word >> i & 1 for word in coins for i in range(64)])
-    found = []
+    words = []
     for word, mark in zip(bits, marks, strict=True):
-        for place in range(64):
-            if mark >> place & 1:
-                word = word & ~(1 << place) | next(stream) << place
-        found.append(word)
-    return found
+        for position in range(64):
+            if mark >> position & 1:
+                word = word & ~(1 << position) | next(stream) << position
+        words.append(word)
+    return words
 
 
 def test_every_marked_bit_gets_a_coin_of_its_own() -> None:
@@ -386,7 +392,7 @@ def test_much_randomness_is_expanded_from_one_key_and_little_is_the_systems_own(
         assert rng._cipher is None
         rng._fill(np.empty(8, np.uint8))
         assert rng._cipher is None
-        rng._fill(np.empty(1, np.uint8))  # one byte more than is asked of the system
+        rng._fill(np.empty(1, np.uint8))  # one byte more than is requested from the system
         assert rng._cipher is not None
 
 
@@ -481,7 +487,7 @@ def test_a_seeded_source_wipes_what_it_handed_out_and_goes_on() -> None:
 
 
 class Counted(Scratch):
-    """Working memory that hands out only what can be counted."""
+    """Working memory that counts what it returns."""
 
     def array(self, size: int, dtype: Any = np.uint8) -> Any:
         assert size > 0
@@ -490,7 +496,7 @@ class Counted(Scratch):
 
 @pytest.mark.parametrize("size", [1, 3, 15, 16, 17, 40])
 def test_every_draw_asks_for_some_memory(size: int) -> None:
-    """Nothing or less than nothing would be asked for again and again."""
+    """A request for zero or fewer bytes would be repeated forever."""
     law = DiscreteLaplace.at_most(0.5)
     with NoiseSource() as rng:
         rng.scratch = Counted()
@@ -518,14 +524,14 @@ def test_the_radius_of_joint_noise_has_its_law(
         for _ in range(draws):
             rng.add_joint_laplace([np.zeros(size, np.int64) for size in sizes], law)
     assert radii[:: len(sizes)] == radii[len(sizes) - 1 :: len(sizes)]
-    found = np.bincount(radii[:: len(sizes)])
+    counts = np.bincount(radii[:: len(sizes)])
     reach = np.arange(400)
     weights = np.array(
         [math.exp(-2 * kappa * m) * math.prod(count_ball_points(size, int(m)) for size in sizes) for m in reach]
     )
     expected = weights / weights.sum() * draws
     common = expected >= 10
-    seen = np.pad(found, (0, max(0, reach.size - found.size)))[: reach.size]
+    seen = np.pad(counts, (0, max(0, reach.size - counts.size)))[: reach.size]
     assert_fits(
         np.append(seen[common], draws - seen[common].sum()),
         np.append(expected[common], draws - expected[common].sum()),

@@ -1,4 +1,4 @@
-"""Bits come to the places of a mask's ones, whichever way the processor takes."""
+"""Bit deposit: both implementations agree with a loop over single bits."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,12 @@ FULL = (1 << 64) - 1
 
 
 def one_by_one(word: int, mask: int) -> int:
-    found = 0
-    for place in range(64):
-        if mask >> place & 1:
-            found |= (word & 1) << place
+    deposited = 0
+    for position in range(64):
+        if mask >> position & 1:
+            deposited |= (word & 1) << position
             word >>= 1
-    return found
+    return deposited
 
 
 def cases() -> list[tuple[int, int]]:

@@ -68,12 +68,12 @@ def test_bounds_hold_the_law_even_where_no_bits_guard_them(
 ) -> None:
     monkeypatch.setattr(_tables, "_GUARD", 0)
     one = 1 << bits
-    found = 0
+    count = 0
     for (low, high), part in zip(_bounds(law, bits), exact(law), strict=False):
         assert low <= part * one
         assert part * one <= high or high == one - 1
-        found += high < one - 1
-    assert found
+        count += high < one - 1
+    assert count
 
 
 @pytest.mark.parametrize("law", LAWS[1:5], ids=str)
@@ -86,9 +86,9 @@ def test_words_around_every_bound_mean_what_inversion_says(law: Law) -> None:
         for start in {max(bound - 1, 0), bound, min(bound + 1, (1 << 63) - 1)}:
             for sign in (0, 1):
                 value = np.full(1, 1000, np.int32)
-                places = np.zeros(1, np.int64)
+                undecided = np.zeros(1, np.int64)
                 words = np.array([start << 1 | sign], np.uint64)
-                count = add_from_table(value, words, table.bounds, table.guide, table.digits, table.reach, places)
+                count = add_from_table(value, words, table.bounds, table.guide, table.digits, table.reach, undecided)
                 if count:
                     assert start in table.bounds and value[0] == 1000
                     continue
@@ -126,14 +126,14 @@ def test_the_words_of_an_entry_are_those_that_the_kernel_takes_there() -> None:
     def entry(distance: int) -> int:
         return int(guide_entry(np.uint64(last + 1 - distance), digits))
 
-    first, final = (each.tolist() for each in _words_of_entries(digits))
-    starts = [bisect_left(range(1, last + 1), at, key=entry) + 1 for at in range(len(first))] + [last + 2]
-    for at, (nearest, beyond) in enumerate(itertools.pairwise(starts)):
+    first, final = (words.tolist() for words in _words_of_entries(digits))
+    starts = [bisect_left(range(1, last + 1), index, key=entry) + 1 for index in range(len(first))] + [last + 2]
+    for index, (nearest, beyond) in enumerate(itertools.pairwise(starts)):
         if nearest == beyond:
             continue  # no distance has these digits
         allowed = 0 if beyond < 1 << 52 else 1 << 13
-        assert 0 <= last + 2 - beyond - first[at] <= allowed
-        assert 0 <= final[at] - (last + 1 - nearest) <= allowed
+        assert 0 <= last + 2 - beyond - first[index] <= allowed
+        assert 0 <= final[index] - (last + 1 - nearest) <= allowed
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -145,11 +145,11 @@ def test_ties_are_decided_by_as_many_bits_as_they_need(law: Law) -> None:
         start = int(table.bounds[size])
         edge = math.floor((parts[size] * (1 << 63) - start) * (1 << 64))  # the further bits at which U reaches G(size)
         for more in {max(edge - 1, 0), edge, min(edge + 1, (1 << 64) - 1), 0, (1 << 64) - 1}:
-            given = iter([more, 1 << 63, 0, 0])  # 127 bits may decide nothing
+            further_words = iter([more, 1 << 63, 0, 0])  # 127 bits may decide nothing
             uniform = Fraction((start << 64 | more) << 64 | 1 << 63, 1 << 191)
-            assert resolve(law, start, given.__next__) == bisect_right(parts, uniform)
+            assert resolve(law, start, further_words.__next__) == bisect_right(parts, uniform)
             if 0 < more < edge:
-                assert next(given) == 1 << 63  # no further word was taken: those before the edge are decided
+                assert next(further_words) == 1 << 63  # no further word was taken: those before the edge are decided
 
 
 def test_the_tail_goes_on_beyond_the_table() -> None:
@@ -171,8 +171,8 @@ def test_the_last_words_are_decided_by_further_bits_too(law: Law) -> None:
     top = (1 << 64) - 1
     for first, second in itertools.product((top - 4, top - 3, top - 2, top - 1, top), (0, 1 << 63, top - 9)):
         uniform = Fraction((start << 64 | first) << 64 | second, 1 << 191)
-        found = resolve(law, start, itertools.chain([first, second], itertools.repeat(0)).__next__)
-        assert found == bisect_right(parts, uniform)
+        magnitude = resolve(law, start, itertools.chain([first, second], itertools.repeat(0)).__next__)
+        assert magnitude == bisect_right(parts, uniform)
 
 
 DRAWN: list[Law] = [DiscreteGaussian.at_least(0.3), DiscreteGaussian.at_least(20.0), DiscreteLaplace.at_most(0.1)]
@@ -199,18 +199,18 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
     tie = int(table.bounds[3]) << 1
     values = np.zeros(1 << 14, np.int32)
     with NoiseSource() as rng:
-        asked = []
+        requests = []
 
         def fill(buffer: np.ndarray) -> None:
-            asked.append(buffer.size)
-            buffer.view(np.uint64)[:] = 0 if len(asked) == 1 else (1 << 64) - 1
-            if len(asked) == 1:
+            requests.append(buffer.size)
+            buffer.view(np.uint64)[:] = 0 if len(requests) == 1 else (1 << 64) - 1
+            if len(requests) == 1:
                 buffer.view(np.uint64)[:50] = tie
 
         monkeypatch.setattr(NoiseSource, "_fill", lambda self, buffer: fill(buffer))
         rng.add_discrete_gaussian(values, law)
     assert set(values[:50].tolist()) == {4} and not values[50:].any()
-    assert len(asked) == 1 + 50
+    assert len(requests) == 1 + 50
 
 
 @pytest.mark.parametrize("sign", [0, 1])

@@ -1,7 +1,7 @@
 """After a step neither its entropy, nor AES round keys, nor keystream, nor coins are left in the process's memory.
 
 A fresh interpreter takes steps (``watched.py``), and its memory is scanned for their secrets. Processors, C libraries
-and compilers leave things in different places, so the same is done with functions bound at the start or at their first
+and compilers leave data at different addresses, so the same is done with functions bound at the start or at their first
 call, with kernels from the cache and freshly compiled, with several targets of the compiler, and with the vector
 functions of the C library switched off. ``PANSTREAM_FULL=1`` runs all combinations. Steps that are made to leak on
 purpose show that each kind of secret would be found.

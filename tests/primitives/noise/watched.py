@@ -1,4 +1,4 @@
-"""A process that takes steps and tells their secrets, and a scan of its memory for what is left of them.
+"""A process that runs steps and reports their secrets, and a scan of its memory for copies that remain.
 
 Hooks copy every secret, masked with a one-time pad that came from here, so that the copies are not what the scan finds.
 The masked secrets come back by a shared file, so that nothing runs between the step and the scan that could overwrite

@@ -63,35 +63,7 @@ class KWise:
         """Write the polynomial's value, in 0..2**61 - 2, at every point of the same range."""
         from panstream.primitives.kernels.hashing.polynomial import evaluate_all
 
-        evaluate_all(self._checked(points, out, np.uint64), self._array(), out)
-
-    def buckets(self, points: NDArray[Any], buckets: int, out: NDArray[Any]) -> None:
-        """Write ``value * buckets >> 61``, in [0, buckets): uniform up to buckets / 2**61, relatively."""
-        from panstream.primitives.kernels.hashing.polynomial import buckets_all
-
-        words = self._checked(points, out, np.int32, np.int64)
-        checks.require_int(1, min(int(np.iinfo(out.dtype).max), (1 << 32) - 1), buckets=buckets)
-        buckets_all(words, self._array(), np.uint64(buckets), out)
-
-    def signs(self, points: NDArray[Any], out: NDArray[np.int8]) -> None:
-        """Write +1 or -1, the value's lowest bit: even odds up to 2**-62."""
-        from panstream.primitives.kernels.hashing.polynomial import signs_all
-
-        signs_all(self._checked(points, out, np.int8), self._array(), out)
-
-    def levels(self, points: NDArray[Any], levels: int, out: NDArray[np.int8]) -> None:
-        """Write the value's number of trailing zero bits, at most ``levels - 1``: at least l with chance 2**-l."""
-        from panstream.primitives.kernels.hashing.polynomial import levels_all
-
-        checks.require_int(1, 58, levels=levels)
-        levels_all(self._checked(points, out, np.int8), self._array(), np.uint64(1 << (levels - 1)), out)
-
-    def _array(self) -> NDArray[np.uint64]:
-        return np.array(self.coefficients, np.uint64)
-
-    @staticmethod
-    def _checked(points: Any, out: Any, *dtypes: type[np.generic]) -> NDArray[np.uint64]:
         words = words_of(points, "points")
-        check_out(out, words.size, *dtypes)
+        check_out(out, words.size, np.uint64)
         check_limit(words, PRIME, "points")
-        return words
+        evaluate_all(words, np.array(self.coefficients, np.uint64), out)

@@ -24,20 +24,20 @@ def count_closings(
     """
     now = digits.copy()
     last = now.size - 1
-    spent = 0
+    weight_used = 0
     for level in range(weights.size):
-        spent += weights[level] * now[level]
+        weight_used += weights[level] * now[level]
     closed = 0
     for slot in range(slots):
         level = 0
-        while level < last and spent + weights[level] > capacity:
-            spent -= weights[level] * now[level]
+        while level < last and weight_used + weights[level] > capacity:
+            weight_used -= weights[level] * now[level]
             now[level] = 0
             level += 1
         closed += level
         if rooted and level == last:
             return slot + 1, closed, True
-        spent += weights[level]
+        weight_used += weights[level]
         now[level] += 1
     return slots, closed, False
 
@@ -46,15 +46,15 @@ def count_closings(
 def closed_levels(weights: NDArray[np.int64], capacity: int, out: NDArray[np.int64]) -> None:
     """Write, for every slot of a tree without root, how many levels close at its end."""
     digits = np.zeros(weights.size, np.int64)
-    spent = 0
+    weight_used = 0
     for slot in range(out.size):
         level = 0
-        while level < weights.size - 1 and spent + weights[level] > capacity:
-            spent -= weights[level] * digits[level]
+        while level < weights.size - 1 and weight_used + weights[level] > capacity:
+            weight_used -= weights[level] * digits[level]
             digits[level] = 0
             level += 1
         digits[level] += 1
-        spent += weights[level]
+        weight_used += weights[level]
         out[slot] = level + 1
 
 
@@ -86,9 +86,9 @@ def advance(
     """
     levels, width = accumulators.shape
     last = levels - 1
-    spent = 0
+    weight_used = 0
     for level in range(weights.size):
-        spent += weights[level] * digits[level]
+        weight_used += weights[level] * digits[level]
     above = np.empty(width + 1)  # everything but the leaves
     _add_up(sums, past, variance_of_draw, above)
     used = 0
@@ -117,15 +117,15 @@ def advance(
                     sums[level - 1, part] = 0.0
                 else:
                     sums[0, part] += node_sum
-            if level == last or spent + weights[level] <= capacity:
+            if level == last or weight_used + weights[level] <= capacity:
                 break
-            spent -= weights[level] * digits[level]
+            weight_used -= weights[level] * digits[level]
             digits[level] = 0
             level += 1
         closed = level + 1
         digits[level] += 1
         if level < weights.size:
-            spent += weights[level]
+            weight_used += weights[level]
         if level > 0:
             _add_up(sums, past, variance_of_draw, above)
         for part in range(width):

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.machine_words import product_high, trailing_zeros
+from panstream.primitives.kernels.machine_words import product_high
 
 PRIME = np.uint64((1 << 61) - 1)
 
@@ -37,29 +37,3 @@ def evaluate_all(values: NDArray[np.uint64], coefficients: NDArray[np.uint64], o
     """Write the polynomial's value at every ``values[i] < PRIME``."""
     for i in range(values.size):
         out[i] = _evaluate(values[i], coefficients)
-
-
-@njit(cache=True, nogil=True)
-def buckets_all(
-    values: NDArray[np.uint64], coefficients: NDArray[np.uint64], buckets: np.uint64, out: NDArray[Any]
-) -> None:
-    """Write ``value * buckets >> 61``."""
-    for i in range(values.size):
-        out[i] = np.int64(product_high(_evaluate(values[i], coefficients) << np.uint64(3), buckets))
-
-
-@njit(cache=True, nogil=True)
-def signs_all(values: NDArray[np.uint64], coefficients: NDArray[np.uint64], out: NDArray[np.int8]) -> None:
-    """Write +1 for an even value and -1 for an odd one."""
-    for i in range(values.size):
-        odd = np.int64(_evaluate(values[i], coefficients) & np.uint64(1))
-        out[i] = 1 - 2 * odd
-
-
-@njit(cache=True, nogil=True)
-def levels_all(
-    values: NDArray[np.uint64], coefficients: NDArray[np.uint64], guard: np.uint64, out: NDArray[np.int8]
-) -> None:
-    """Write the number of trailing zero bits, capped by the position of ``guard``'s only bit."""
-    for i in range(values.size):
-        out[i] = np.int64(trailing_zeros(_evaluate(values[i], coefficients) | guard))

@@ -17,24 +17,24 @@ SLACK = 16  # bytes after the target of a copy that may be overwritten
 
 
 @rare_part
-def _copy_long(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
+def _copy_long(page: NDArray[np.uint8], pos: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
     """Copy ``length`` bytes; up to seven more are written, none past the page is read."""
-    source = np.uint64(page.ctypes.data + at)
+    source = np.uint64(page.ctypes.data + pos)
     target = np.uint64(data.ctypes.data + used)
-    whole = length if at + length + 8 <= page.size else length & ~7
-    for j in range(0, whole, 8):
+    by_words = length if pos + length + 8 <= page.size else length & ~7
+    for j in range(0, by_words, 8):
         copy_bytes(target + np.uint64(j), source + np.uint64(j), 8)
-    if whole < length:
-        for j in range(whole, length):
-            data[used + j] = page[at + j]
+    if by_words < length:
+        for j in range(by_words, length):
+            data[used + j] = page[pos + j]
 
 
 @part
-def copy_short(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
+def copy_short(page: NDArray[np.uint8], pos: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
     """Copy ``length`` bytes, at once if few; up to ``SLACK`` more are written, none past the page is read."""
-    if length <= SLACK and at + SLACK <= page.size:
-        source = np.uint64(page.ctypes.data + at)
+    if length <= SLACK and pos + SLACK <= page.size:
+        source = np.uint64(page.ctypes.data + pos)
         target = np.uint64(data.ctypes.data + used)
         copy_bytes(target, source, SLACK)
     else:
-        _copy_long(page, at, length, data, used)
+        _copy_long(page, pos, length, data, used)
