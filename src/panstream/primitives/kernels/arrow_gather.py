@@ -105,6 +105,8 @@ def view_offsets(views: NDArray[np.int32], sizes: NDArray[np.int64], offsets: ND
     return -1
 
 
+# Addresses are those of Arrow buffers that the caller holds; `view_offsets` has checked every view, so nothing past a
+# buffer is read.
 @njit(cache=True, nogil=True)
 def gather_views(
     views: NDArray[np.int32], addresses: NDArray[np.uint64], offsets: NDArray[np.int64], data: NDArray[np.uint8]

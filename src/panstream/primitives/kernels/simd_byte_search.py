@@ -91,6 +91,7 @@ between_32: Any = intrinsic(_between_32)
 same_32: Any = intrinsic(_same_32)
 
 
+# The loop over single bytes runs only near the end of the array, past which a vector must not read.
 @part
 def find_byte(data: Bytes, pos: int, end: int, byte: int) -> Any:
     """Return the first position of a byte in ``data[pos:end]``, or ``end``."""
@@ -104,6 +105,7 @@ def find_byte(data: Bytes, pos: int, end: int, byte: int) -> Any:
     return min(pos, end)
 
 
+# Vectors only up to ``end``: bytes after it belong to a record that is not complete yet.
 @njit(cache=True, nogil=True)
 def count_byte(data: Bytes, end: int, byte: int) -> Any:
     """Count the occurrences of a byte in ``data[:end]``."""

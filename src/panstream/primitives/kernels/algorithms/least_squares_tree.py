@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 FRACTION = 10
 
 
+# A dry run of `advance` on a copy of the digits: the schedule is public.
 @njit(cache=True, nogil=True)
 def draws_needed(digits: NDArray[np.int64], radices: NDArray[np.int64], slots: int) -> int:
     """Return how many draws the nodes need that open during the next ``slots`` slots."""
@@ -35,6 +36,7 @@ def draws_needed(digits: NDArray[np.int64], radices: NDArray[np.int64], slots: i
     return count
 
 
+# All children are drawn when their parent opens, since the filter uses the sum of those to come.
 @njit(cache=True, nogil=True)
 def open_below(
     level: int,
@@ -135,6 +137,7 @@ def advance(
         variances[slot] = variance
 
 
+# Runs the filter on zeros: its variance depends on the public digits only.
 @njit(cache=True, nogil=True)
 def sampled_noise(
     radices: NDArray[np.int64], draws: NDArray[np.float64], slots: NDArray[np.int64]

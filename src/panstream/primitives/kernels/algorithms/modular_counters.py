@@ -20,6 +20,7 @@ _FIELD = np.uint64((1 << 61) - 1)
 _61 = np.uint64(61)
 
 
+# Shifts and subtractions instead of a modular power, which would take 61 squarings.
 @njit(cache=True, nogil=True)
 def is_residue(value: int, prime: int) -> Any:
     """Return whether ``value`` in [0, prime) is a non-zero square modulo the odd ``prime`` (binary Jacobi symbol)."""
@@ -51,6 +52,7 @@ def _multiply_mersenne(a: np.int64, b: np.int64) -> Any:
     return np.int64(total - _FIELD if total >= _FIELD else total)
 
 
+# By the size of the prime: folding modulo 2**61 - 1, one 64-bit product, or doubling and adding.
 @njit(cache=True, nogil=True)
 def multiply(a: np.int64, b: np.int64, prime: int) -> Any:
     """Return a·b modulo ``prime`` for a, b in [0, prime), prime below 2**62."""
@@ -175,6 +177,7 @@ def add_multiples(
         counters[cells[i]] = _add_modulo(counters[cells[i]], step if weight >= 0 else -step, prime)
 
 
+# A product instead of a remainder; the probabilities differ from uniform by less than prime / 2**64.
 @njit(cache=True, nogil=True)
 def multipliers_of(words: NDArray[np.uint64], prime: np.uint64) -> None:
     """Turn hashes into multipliers in 1..prime - 1, in place."""
@@ -182,6 +185,7 @@ def multipliers_of(words: NDArray[np.uint64], prime: np.uint64) -> None:
         words[i] = product_high(words[i], prime - np.uint64(1)) + np.uint64(1)
 
 
+# Folding instead of a remainder, since 2**61 = 1 in the field.
 @njit(cache=True, nogil=True)
 def points_of(words: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
     """Reduce words modulo 2**61 - 1, the field of the polynomial families; ``out`` may be ``words``."""

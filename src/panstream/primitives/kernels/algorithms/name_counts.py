@@ -20,6 +20,7 @@ _ONE = np.uint64(1)
 _PROBES = 16  # slots searched for an equal name; a row that finds none updates the cells on its own
 
 
+# Not keyed: it only chooses slots, and equal names are compared byte by byte.
 @njit(cache=True, nogil=True)
 def hash_of_name(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
     """Return a hash of a name; its last eight bytes are read as one word, even if that overlaps the word before."""
@@ -145,6 +146,7 @@ def find_padded(chosen: NDArray[np.int64], sizes: NDArray[np.uint16], width: int
         offsets[2 * i + 1] = chosen[i] * width + sizes[chosen[i]]
 
 
+# Not ``str``: a Python string of every id would stay in memory.
 @njit(cache=True, nogil=True)
 def format_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
     """Write integers in decimal, one after the other; 20 bytes each are enough."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from panstream.primitives.kernels.machine_words import byte_at
 
 
+# The schedule of `advance` without values, which is public: the caller draws as much noise as it needs.
 @njit(cache=True, nogil=True)
 def count_closings(
     digits: NDArray[np.int64], weights: NDArray[np.int64], capacity: int, rooted: bool, slots: int
@@ -154,6 +155,7 @@ def _add_up(
         above[column] = past[column] + (variance_of_draw * total if column == columns - 1 else total)
 
 
+# The comparison is false for NaN, which therefore counts as outside.
 @njit(cache=True, nogil=True)
 def first_outside(values: NDArray[np.float64], lower: float, upper: float) -> int:
     """Return the first row that is not between ``lower`` and ``upper``, or -1."""
@@ -163,6 +165,7 @@ def first_outside(values: NDArray[np.float64], lower: float, upper: float) -> in
     return -1
 
 
+# Clamped before the conversion to an integer, which would overflow.
 @njit(cache=True, nogil=True)
 def quantize(
     values: NDArray[np.float64], origin: float, step: float, low: int, high: int, out: NDArray[np.int64]

@@ -60,6 +60,7 @@ def scatter(bits: Bytes, cells: NDArray[Any], coins: Bytes) -> None:
         _set(bits, np.uint64(cells_left[i]), coins_left[i])
 
 
+# Rows of users who are not in the sample are skipped, but have a coin: draws do not depend on the sample.
 @njit(cache=True, nogil=True)
 def redraw(bits: Bytes, size: int, cells: NDArray[np.int64], coins: Bytes) -> None:
     """Set the bit of every cell to its coin, row by row; cells from ``size`` on are users outside the sample."""
@@ -69,6 +70,7 @@ def redraw(bits: Bytes, size: int, cells: NDArray[np.int64], coins: Bytes) -> No
             _set(bits, cell, coins[i])
 
 
+# Both coins were drawn for every row, so that the number of draws does not depend on the weights.
 @njit(cache=True, nogil=True)
 def select_coin(coins: Bytes, others: Bytes, weights: NDArray[np.int64]) -> None:
     """Replace a coin by the other one where the weight is negative."""
@@ -77,6 +79,7 @@ def select_coin(coins: Bytes, others: Bytes, weights: NDArray[np.int64]) -> None
             coins[i] = others[i]
 
 
+# Every row has a coin, which is used only where its counter wraps.
 @njit(cache=True, nogil=True)
 def count_and_redraw(
     counters: NDArray[np.int32], bits: Bytes, cells: NDArray[np.int64], coins: Bytes, crop: int
@@ -92,6 +95,7 @@ def count_and_redraw(
             counters[cell] = following
 
 
+# Eight cells at a time: one read and one write per byte of the table.
 @njit(cache=True, nogil=True)
 def draw_marked(bits: Bytes, marks: Bytes, coins: Bytes) -> None:
     """Set the bit of every marked cell to its coin."""
@@ -112,6 +116,7 @@ def toggle(bits: Bytes, cells: NDArray[Any]) -> None:
         bits[cell >> np.uint64(3)] ^= np.uint8(1) << np.uint8(cell & np.uint64(7))
 
 
+# Bitwise on packed bytes: no cell is unpacked.
 @njit(cache=True, nogil=True)
 def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes, both: Bytes, out: Bytes) -> None:
     """Write 0 where both bits are 0, else the coin for the pair of bits; all arrays are packed."""
@@ -123,6 +128,7 @@ def noisy_or(first: Bytes, second: Bytes, only_first: Bytes, only_second: Bytes,
         )
 
 
+# Without frozen phases whole bytes are counted, and only the edges of a level bit by bit.
 @njit(cache=True, nogil=True)
 def count_set_bits(bits: Bytes, frozen: NDArray[np.uint8], buckets: int, ones: NDArray[np.int64]) -> None:
     """Add every bit to ``ones[pattern, level]``; bit j of the pattern is the cell's bit in row j of ``frozen``."""

@@ -37,6 +37,7 @@ def binary_starts(time: int, slots: int, horizon: int, levels: int, first_level:
     return count
 
 
+# ``prefix`` has the released sums of the set bits of t, so that an answer is one lookup and not a sum over levels.
 @njit(cache=True, nogil=True)
 def binary_slots(
     accumulators: NDArray[np.int64],
@@ -181,6 +182,7 @@ def _cover(
     return total, count
 
 
+# Two blocks of nodes alternate: the suffix of the previous one and the prefix of the current one form the window.
 @njit(cache=True, nogil=True)
 def window_slots(
     accumulators: NDArray[np.int64],
@@ -263,6 +265,7 @@ def decayed_slots(
         answers[row] = total
 
 
+# A step that is cut off is not lost: the next one starts from the clamped output.
 @njit(cache=True, nogil=True)
 def clamp_monotone(values: NDArray[np.float64], max_step: int, last: int, out: NDArray[np.int64]) -> None:
     """Write ``values`` made monotone: each output exceeds the one before by 0 to ``max_step``."""

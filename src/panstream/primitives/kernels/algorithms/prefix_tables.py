@@ -228,6 +228,7 @@ def extend_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return out
 
 
+# Insertion sort, since there are few rows.
 @njit(cache=True, nogil=True)
 def look_up(
     hashes: NDArray[np.uint64],

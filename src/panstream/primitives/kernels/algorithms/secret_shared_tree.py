@@ -22,6 +22,7 @@ _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
+# 128-bit arithmetic in two words; halves of 32 bits keep every partial product within 64.
 @njit(cache=True, nogil=True)
 def _add_scaled(into: Words, number: Words, weight: int, shift: int, modulus: np.uint64) -> None:
     """Add number·weight·2**shift, for a weight of at most 31 bits of either sign; modulo 2**128 if modulus is 0."""
@@ -67,6 +68,7 @@ def open_nodes(level: int, siblings: Words, radices: Integers, noise: Words) -> 
                 used += 1
 
 
+# Which nodes close depends on public digits; shares are only added, and multiplied by public weights.
 @njit(cache=True, nogil=True)
 def close_slot(
     siblings: Words, complete: Words, digits: Integers, radices: Integers, folds: Integers, modulus: np.uint64

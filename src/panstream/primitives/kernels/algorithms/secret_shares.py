@@ -28,6 +28,7 @@ Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 
+# In row order, since the last row of a cell wins.
 @njit(cache=True, nogil=True)
 def mark_last(touched: Bytes, values: Bytes, cells: NDArray[Any], weights: NDArray[Any]) -> None:
     """Mark the cell of every row, with 1 for an insert and 0 for a delete; cells beyond the last are ignored."""
@@ -113,6 +114,7 @@ def pack_columns(rows: NDArray[Any], low: int, high: int, out: Bytes) -> None:
             bit_pos += 1
 
 
+# An unsigned sum is below its operand exactly if it wrapped: that is the carry.
 @njit(cache=True, nogil=True)
 def add_wide(into: Words, other: Words) -> None:
     """Add numbers of 128 bits, the low word first, in place."""

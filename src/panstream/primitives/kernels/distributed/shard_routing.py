@@ -47,6 +47,7 @@ def count_owners(
         counts[owner] += 1
 
 
+# Stable: rows of one cell keep their order, on which inserts and deletes depend.
 @njit(cache=True, nogil=True)
 def sort_rows(
     cells: NDArray[Any],

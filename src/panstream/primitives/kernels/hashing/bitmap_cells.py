@@ -23,6 +23,7 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
 
+# Level and bucket come from disjoint halves of the hash, so that they are independent.
 @njit(cache=True, nogil=True, forceinline=True)
 def cell_of(word: np.uint64, buckets: np.uint64, guard: np.uint64) -> Any:
     """Return the cell that a hash selects: the level by its trailing zeros, the bucket by its high half."""
@@ -53,6 +54,7 @@ def cells_of_integers(
         out[i] = cell_of(mix(values[i], key0, key1), buckets, guard)
 
 
+# Only ``LANES`` hashes exist at a time; the caller wipes them.
 @njit(cache=True, nogil=True)
 def cells_of_strings(
     offsets: NDArray[Any],
@@ -74,6 +76,7 @@ def cells_of_strings(
             block[i] = cell_of(hashes[i], buckets, guard)
 
 
+# Only one block of hashes exists at a time; the caller wipes it.
 @njit(cache=True, nogil=True)
 def cells_of_folded(
     offsets: NDArray[Any],

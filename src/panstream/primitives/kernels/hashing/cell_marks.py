@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 
+# No test of bounds: cells come from `cell_of`, which is always below levels * buckets.
 @njit(cache=True, nogil=True)
 def mark(marks: Bytes, cells: NDArray[Any]) -> None:
     """Set ``marks[cell]`` to 1 for every cell."""
@@ -21,6 +22,7 @@ def mark(marks: Bytes, cells: NDArray[Any]) -> None:
         marks[cells[i]] = np.uint8(1)
 
 
+# Cells beyond the marks belong to users who are not in the sample.
 @njit(cache=True, nogil=True)
 def mark_inside(marks: Bytes, cells: NDArray[Any]) -> None:
     """Set ``marks[cell]`` to 1 for every cell below ``marks.size``; the others are not sampled."""
@@ -29,6 +31,7 @@ def mark_inside(marks: Bytes, cells: NDArray[Any]) -> None:
             marks[cells[i]] = np.uint8(1)
 
 
+# ``seen`` filters the cells of entries of a dictionary that no row uses.
 @njit(cache=True, nogil=True)
 def mark_seen(marks: Bytes, cells: NDArray[Any], seen: Bytes) -> None:
     """Set ``marks[cell]`` to 1 for every cell whose ``seen`` is not 0."""

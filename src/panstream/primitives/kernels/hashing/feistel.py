@@ -50,6 +50,7 @@ def _forward_block(block: Any, rows: np.uint64, bits: np.uint64, a: Any, b: Any,
         block[i] = _forward(block[i], rows, bits, a, b, c, d)
 
 
+# A block passes through all rounds in vector instructions; the few ids that leave the universe walk on one by one.
 @njit(cache=True, nogil=True)
 def permute_all(
     ids: NDArray[np.uint64],
@@ -78,6 +79,7 @@ def permute_all(
                     block[i] = _forward(block[i], rows, bits, a, b, c, d)
 
 
+# The table depends on key and universe only, both of which are public.
 @njit(cache=True, nogil=True)
 def shuffle(table: NDArray[np.uint16], key0: np.uint64, key1: np.uint64) -> None:
     """Write a random permutation of [0, table.size): Fisher-Yates, driven by keyed hashes of the counter."""
@@ -88,6 +90,7 @@ def shuffle(table: NDArray[np.uint16], key0: np.uint64, key1: np.uint64) -> None
         table[i], table[j] = table[j], table[i]
 
 
+# Not ``np.take``, which would convert the 16-bit table or buffer its output.
 @njit(cache=True, nogil=True)
 def take_all(ids: NDArray[np.uint64], table: NDArray[np.uint16], out: NDArray[np.uint64]) -> None:
     """Write ``table[ids[i]]`` to ``out[i]``."""

@@ -22,6 +22,7 @@ def _find_slot(word: np.uint64, slots: NDArray[np.uint64], numbers: NDArray[np.i
     return slot
 
 
+# Stops at the first repeated hash; the table is incomplete then and must not be used.
 @njit(cache=True, nogil=True)
 def build(hashes: NDArray[np.uint64], slots: NDArray[np.uint64], numbers: NDArray[np.int64]) -> int:
     """Enter hash i as number i; return the first number whose hash occurred before, or -1.
@@ -50,6 +51,7 @@ def look_up(
     return -1
 
 
+# Visits every row, unlike `look_up`: for batches in which single bad rows are skipped.
 @njit(cache=True, nogil=True)
 def mark_unknown(
     hashes: NDArray[np.uint64], slots: NDArray[np.uint64], numbers: NDArray[np.int64], out: NDArray[np.bool_]

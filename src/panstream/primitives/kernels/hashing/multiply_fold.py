@@ -94,6 +94,7 @@ def short_keys(length: Any, keys: NDArray[np.uint64]) -> Any:
     return _masks(length), (keys[0], keys[1], keys[2 * PAIRS], keys[2 * PAIRS + 1])
 
 
+# All strings have the same masks and keys, which stay in registers.
 @njit(cache=True, nogil=True)
 def _hash_equal(
     data: NDArray[np.uint8], start: Any, length: Any, keys: NDArray[np.uint64], out: NDArray[np.uint64]
@@ -181,6 +182,7 @@ def readable(offsets: NDArray[Any], length: Any, size: int) -> int:
     return min(count, headroom // length + 1) if length else count
 
 
+# The last strings may end less than 16 bytes before the end of the data; `_hash_mixed` reads those byte by byte.
 @njit(cache=True, nogil=True)
 def fold_block(
     offsets: NDArray[Any], data: NDArray[np.uint8], length: Any, keys: NDArray[np.uint64], out: NDArray[np.uint64]

@@ -63,6 +63,7 @@ def _mark_remaining(ring: Words, rows: int, marks: Words) -> None:
         _set(marks, ring[np.uint64(row) & _END])
 
 
+# Three loops: start the prefetches, mark while prefetching, mark the rest.
 @njit(cache=True, nogil=True)
 def mark(cells: NDArray[Any], marks: Words) -> None:
     """Mark every cell."""
@@ -78,6 +79,7 @@ def mark(cells: NDArray[Any], marks: Words) -> None:
         _set(marks, np.uint64(remaining[i]))
 
 
+# The remainder of fewer than ``lanes.LANES`` rows is marked without the ring.
 @njit(cache=True, nogil=True)
 def mark_integers(
     values: Words, key0: np.uint64, key1: np.uint64, buckets: np.uint64, guard: np.uint64, ring: Words, marks: Words

@@ -32,6 +32,7 @@ def _cells(
     return length
 
 
+# The array of cells has a fixed size, so that memory does not grow with the number of records.
 @njit(cache=True, nogil=True)
 def count(
     codes: NDArray[np.uint16], which: NDArray[np.int64], sizes: NDArray[np.int64], table: NDArray[np.int64]

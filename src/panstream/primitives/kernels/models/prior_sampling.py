@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 
+# For few categories a sum of comparisons, which is faster than bisection.
 @njit(cache=True, nogil=True)
 def draw_attribute(
     codes: NDArray[np.uint16],

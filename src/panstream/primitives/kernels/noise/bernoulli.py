@@ -28,6 +28,7 @@ _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BLOCK = 64  # coins that are compared at once; few blocks have a tie
 
 
+# Counted first, so that the caller draws exactly one word per tie.
 @njit(cache=True, nogil=True)
 def compare_bytes(coins: NDArray[np.uint8], top: np.uint8) -> int:
     """Count the bytes equal to ``top``: those coins need another word."""
@@ -37,6 +38,7 @@ def compare_bytes(coins: NDArray[np.uint8], top: np.uint8) -> int:
     return ties
 
 
+# Most blocks have no tie and take no branch per coin.
 @njit(cache=True, nogil=True)
 def resolve_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, words: NDArray[np.uint64]) -> None:
     """Turn uniform bytes into coins in place: 1 where byte.word[:56] < top.rest (fractions); a word per tie."""
@@ -95,6 +97,7 @@ def bernoulli_words(
     return coins.size
 
 
+# Every coin is used for one bit only, so that redrawn bits are independent of each other.
 @njit(cache=True, nogil=True)
 def redraw(bits: NDArray[np.uint64], marks: NDArray[np.uint64], done: int, coins: NDArray[np.uint64]) -> int:
     """Replace the marked bits from word ``done`` on by coins, 64 to a word; each coin is used once.
@@ -116,6 +119,7 @@ def redraw(bits: NDArray[np.uint64], marks: NDArray[np.uint64], done: int, coins
     return marks.size
 
 
+# Rejection instead of a remainder: every number has exactly the same probability.
 @njit(cache=True, nogil=True)
 def draw_below(bound: np.uint64, words: NDArray[np.uint64], pos: int) -> tuple[np.int64, int]:
     """Draw a uniform integer below ``bound`` by rejection; return it and the next word, or (-1, end of the words)."""
@@ -130,6 +134,7 @@ def draw_below(bound: np.uint64, words: NDArray[np.uint64], pos: int) -> tuple[n
     return np.int64(-1), pos
 
 
+# Its own loop, since computing the mask for every number would take longer than drawing it.
 @njit(cache=True, nogil=True)
 def uniform_below(out: NDArray[np.int64], done: int, bound: np.uint64, words: NDArray[np.uint64]) -> tuple[int, int]:
     """Fill ``out[done:]`` with uniform integers below ``bound`` by rejection; return (complete, words used)."""

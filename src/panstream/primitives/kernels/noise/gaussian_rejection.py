@@ -78,6 +78,8 @@ def _exponential(exponent: Any) -> Any:
     return high, low
 
 
+# All candidates and all blocks are visited; the accepted one is selected by a product with 0 or 1. The only branch on
+# a draw is the one on undecided draws, of probability below 2^-64.
 @njit(cache=True, nogil=True)
 def add_from_candidates(
     values: NDArray[Any],

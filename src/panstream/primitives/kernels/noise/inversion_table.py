@@ -23,6 +23,7 @@ def guide_entry(start: Any, digits: Any) -> Any:
     return (np.float64(distance).view(np.int64) >> (52 - digits)) - (np.int64(_EXPONENT) << digits)
 
 
+# The only branch on a draw is the one on undecided draws, of probability below 2^-46.
 @njit(cache=True, nogil=True)
 def add_from_table(
     values: NDArray[Any],

@@ -13,6 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 
+# All digits of both numbers are computed, and ties are recorded without leaving the loop. The only branch on a draw
+# is the one on ties, of probability below 2^-121.
 @njit(cache=True, nogil=True)
 def add_from_digits(
     values: NDArray[Any],

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from panstream.primitives.kernels.noise.bernoulli import bernoulli_exp_any, draw_below
 
 
+# The exponential mechanism by rejection from the uniform distribution.
 @njit(cache=True, nogil=True)
 def accept_uniform(
     exponents: NDArray[np.uint64], choice: NDArray[np.int64], bits: np.uint64, words: NDArray[np.uint64]
@@ -38,6 +39,7 @@ def accept_uniform(
         start = pos
 
 
+# ``order`` and ``state`` persist between calls, so that a call with more words continues the same permutation.
 @njit(cache=True, nogil=True)
 def permute_and_flip(
     exponents: NDArray[np.uint64],

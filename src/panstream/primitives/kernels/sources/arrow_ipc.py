@@ -124,6 +124,7 @@ def _vector(data: Bytes, table: int, number: int, width: int) -> tuple[Any, Any]
     return pos + 4, count
 
 
+# `_vector` has checked the count against the metadata, so the array is not larger than the message.
 @njit(cache=True, nogil=True)
 def buffer_spans(metadata: Bytes) -> Any:
     """Return offset and length of every buffer in the body of a record batch; a single -1, -1 if it is damaged."""
@@ -136,6 +137,7 @@ def buffer_spans(metadata: Bytes) -> Any:
     return spans
 
 
+# `_vector` has checked both counts against the footer, so the array is not larger than it.
 @njit(cache=True, nogil=True)
 def block_offsets(footer: Bytes) -> Any:
     """Return the positions of a file's messages according to its footer; a single -1 if that is damaged."""

@@ -32,6 +32,7 @@ def scan_texts(
     buffer[:] = 0
 
 
+# Stops at the first word: only whether one occurs is needed.
 @njit(cache=True, nogil=True)
 def find_words(
     data: Bytes,

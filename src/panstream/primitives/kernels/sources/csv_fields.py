@@ -34,6 +34,7 @@ def _end_of_plain(data: Bytes, pos: int, end: int, delimiter: int) -> Any:
     return pos
 
 
+# A record that is incomplete at ``end`` is not consumed: ``done`` stays at its start, for the next block.
 @njit(cache=True, nogil=True)
 def split_records_bytewise(
     data: Bytes, pos: int, end: int, delimiter: int, quote: int, columns: Positions, row: int,

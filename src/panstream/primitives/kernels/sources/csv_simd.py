@@ -120,6 +120,7 @@ def split_records_simd(
     return row, done
 
 
+# The vector kernel stops where it is not certain of the result; the loop over bytes continues at that record.
 @njit(cache=True, nogil=True)
 def split_records(
     data: Bytes, end: int, delimiter: int, quote: int, columns: Positions,

@@ -286,6 +286,7 @@ def scan_object(
     return good
 
 
+# ``buffer`` has held keys of the input, so it is zeroed at the end.
 @njit(cache=True, nogil=True)
 def scan_lines(
     data: Bytes,

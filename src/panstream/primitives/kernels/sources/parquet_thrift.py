@@ -192,6 +192,7 @@ def _count_columns(data: NDArray[np.uint8], pos: Any, elements: Any) -> Any:
     return columns, pos if not depth else np.int64(DAMAGED)
 
 
+# Reads the footer once before `read_footer`, so that the arrays of that have the right size.
 @njit(cache=True, nogil=True)
 def count_footer(data: NDArray[np.uint8]) -> Any:
     """Return the numbers of row groups and columns of a footer, and its end or a negative error."""
@@ -330,6 +331,7 @@ def read_page_header(data: NDArray[np.uint8], page: NDArray[np.int64]) -> Any:
     return pos
 
 
+# All rows may have the longest entry of a dictionary: it bounds the bytes that pyarrow allocates per row.
 @njit(cache=True, nogil=True)
 def longest_string(page: NDArray[np.uint8], count: int) -> Any:
     """Return the length of the longest of ``count`` strings in plain encoding, or a negative error."""

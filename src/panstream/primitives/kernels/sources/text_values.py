@@ -105,6 +105,7 @@ def _any_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
     return (np.int64(np.uint64(0) - value) if minus else np.int64(value)), True
 
 
+# Nearly all numbers have at most 16 digits, which take two steps on words instead of a loop over digits.
 @njit(cache=True, nogil=True)
 def parse_ints(
     data: Bytes, starts: Positions, stops: Positions, present: Mask, values: NDArray[np.int64], bad: Mask
@@ -122,6 +123,8 @@ def parse_ints(
             bad[i] = not good
 
 
+# Mantissas below 2**53 and powers of ten up to 10**22 are exact doubles, so that one operation rounds correctly
+# (Clinger 1990).
 @njit(cache=True, nogil=True)
 def parse_doubles(
     data: Bytes,
@@ -348,6 +351,7 @@ def _follows(data: Bytes, pos: int, stop: int, count: int) -> Any:
     return continuations == count
 
 
+# Rejects overlong forms, surrogates and code points beyond U+10FFFF, as Python does.
 @rare_part
 def is_utf8(data: Bytes, pos: int, stop: int) -> Any:
     """Return whether ``data[pos:stop]`` is valid UTF-8."""

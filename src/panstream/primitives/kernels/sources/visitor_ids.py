@@ -17,6 +17,7 @@ Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
 
 
+# The hash of the first text keys that of the second, so that moving bytes from one to the other changes the id.
 @njit(cache=True, nogil=True)
 def hash_pairs(
     first: tuple[Bytes, Positions, Positions],
