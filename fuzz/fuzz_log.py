@@ -21,7 +21,7 @@ def test_one_input(data: bytes) -> None:
     lines = data[1:] + b"\n"
     buffer = bytearray(lines + bytes(SPARE_BYTES))
     try:
-        rows, end = kind(_SCHEMA, place="a log", site="example.org").parse(buffer, len(lines))
+        rows, end = kind(_SCHEMA, label="a log", site="example.org").parse(buffer, len(lines))
     except PanstreamError:
         return
     assert end == len(lines)

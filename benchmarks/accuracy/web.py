@@ -152,7 +152,7 @@ def simulated(runs: int, visitors: int = 1_000) -> str:
     names = ("visitors per day", "visitors per week", "visitors per month")
     config = asked(WebsiteSpec(site="example.org", visitors=visitors), *names)
     schema = RowSchema.of(config.stream, config.needed_columns)
-    rows = [from_arrow(day, schema, place="the simulation") for day in days]
+    rows = [from_arrow(day, schema, label="the simulation") for day in days]
     lengths = {"visitors per day": 1, "visitors per week": 7, "visitors per month": 30}
     answers: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     now = start

@@ -47,7 +47,7 @@ def broker() -> Iterator[Broker]:
 
 
 def source(url: str, schema: RowSchema = NUMBERS, **settings: Any) -> KafkaSource:
-    return KafkaSource(url, schema, **{"poll": 0.01, "batch_time": 0.0, "patience": 5.0, **settings})
+    return KafkaSource(url, schema, **{"poll": 0.01, "batch_time": 0.0, "max_outage": 5.0, **settings})
 
 
 def take(running: Iterator[RowBatch | None], rows: int) -> list[RowBatch]:
@@ -344,7 +344,7 @@ def test_marks_are_renewed_while_nothing_comes(broker: Broker, monkeypatch: pyte
     stream = source(broker.url(topic)).batches()
     next(stream)
     broker.commit(topic, "panstream", "")  # as if the broker had forgotten them
-    monkeypatch.setattr("panstream.engine.sources.kafka._LOOK", 0.0)
+    monkeypatch.setattr("panstream.engine.sources.kafka._PARTITION_CHECK_SECONDS", 0.0)
     batch = next(stream)
     assert batch is not None
     second = source(broker.url(topic))
@@ -401,7 +401,7 @@ def test_partitions_that_are_added(broker: Broker, monkeypatch: pytest.MonkeyPat
     listed = [0, 1]
     url = broker.url(topic)
     monkeypatch.setattr(KafkaSource, "_partitions", lambda feed: listed)
-    monkeypatch.setattr("panstream.engine.sources.kafka._LOOK", 0.0)
+    monkeypatch.setattr("panstream.engine.sources.kafka._PARTITION_CHECK_SECONDS", 0.0)
     broker.publish(topic, [f'{{"n": {n}}}' for n in range(8)])
     first = source(url)
     stream = first.batches()
@@ -421,7 +421,7 @@ def test_partitions_that_are_added(broker: Broker, monkeypatch: pytest.MonkeyPat
 def test_a_broker_that_goes_away() -> None:
     own = Broker()
     topic = own.topic()
-    stream = source(own.url(topic), patience=1.0).batches()
+    stream = source(own.url(topic), max_outage=1.0).batches()
     assert next(stream) is not None
     own.publish(topic, ['{"n": 1}'])
     own.stop()
@@ -434,9 +434,9 @@ def test_a_broker_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(ConnectionLost, match="has not answered for 0.5 seconds"):  # it takes, and says nothing
-            next(source(f"kafka://127.0.0.1:{port}/t", patience=0.5).batches())
+            next(source(f"kafka://127.0.0.1:{port}/t", max_outage=0.5).batches())
     with pytest.raises(ConnectionLost):
-        next(source(f"kafka://127.0.0.1:{port}/t", patience=0.5).batches())
+        next(source(f"kafka://127.0.0.1:{port}/t", max_outage=0.5).batches())
 
 
 def test_a_topic_whose_messages_are_gone(broker: Broker) -> None:
@@ -445,9 +445,9 @@ def test_a_topic_whose_messages_are_gone(broker: Broker) -> None:
     stream = first.batches()
     next(stream)
     first._offsets[0] = 1_000
-    assert first._kept(first._marks.add(1, first._offsets))
+    assert first._commit_marks(first._marks.add(1, first._offsets))
     marks = first._marks.add(1, first._offsets)
-    first._kept(marks)
+    first._commit_marks(marks)
     second = source(broker.url(topic))
     second.resume({first._producer: marks.last.position(5)})
     with pytest.raises(SourceError, match="the broker has no more what comes next"):

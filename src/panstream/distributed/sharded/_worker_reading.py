@@ -73,7 +73,8 @@ class Partition:
             size = path.stat().st_size // _TEXT_ROW_BYTES
             yield cls(name=f"{file.name}#", path=where, format=file.format, rows=size)
             return
-        footer = translate_reader_errors(lambda: read_footer(path), place=file.name, what="a Parquet file")
+        path = file.path
+        footer = translate_reader_errors(lambda: read_footer(path), label=file.name, what="a Parquet file")
         rows_before = size = start = 0
         for group, group_rows in enumerate(footer.rows):
             size += group_rows
@@ -215,7 +216,7 @@ class _PartitionReader:
             self.schema,
             rows=size,
             producer=partition.name,
-            place=partition.name,
+            label=partition.name,
             skip=partition.before,
             start=partition.before,
         )

@@ -67,7 +67,7 @@ class TailBytes:
         if self._may_be_cut and self._is_cut():
             self.was_cut = True
             return 0
-        count = translate_reader_errors(lambda: self._raw.readinto(view), place=self._path.name, what="a file")
+        count = translate_reader_errors(lambda: self._raw.readinto(view), label=self._path.name, what="a file")
         self._may_be_cut = not count
         if count:
             if view[count - 1] == _NEWLINE:
@@ -91,7 +91,7 @@ class TailBytes:
         if self._line_end == 0:
             return False
         self._raw.seek(self._line_end - 1)
-        byte = translate_reader_errors(lambda: self._raw.read(1), place=self._path.name, what="a file")
+        byte = translate_reader_errors(lambda: self._raw.read(1), label=self._path.name, what="a file")
         self._raw.seek(position)
         return byte not in (b"\n", b"\0")
 

@@ -181,8 +181,8 @@ def compression_of(head: bytes | bytearray) -> str | None:
 
 def open_file(path: Path) -> tuple[io.FileIO, str | None]:
     """Open a file and tell how it is compressed."""
-    raw = translate_reader_errors(lambda: io.FileIO(path), place=path.name, what="a file")
-    head = translate_reader_errors(lambda: raw.read(HEAD_BYTES), place=path.name, what="a file") or b""
+    raw = translate_reader_errors(lambda: io.FileIO(path), label=path.name, what="a file")
+    head = translate_reader_errors(lambda: raw.read(HEAD_BYTES), label=path.name, what="a file") or b""
     raw.seek(0)
     return raw, compression_of(head)
 
@@ -221,14 +221,14 @@ class _FileBytes:
 
     was_cut = False
 
-    def __init__(self, raw: Any, place: str, what: str) -> None:
+    def __init__(self, raw: Any, label: str, what: str) -> None:
         self._raw = raw
-        self._place = place
+        self._label = label
         self._what = what
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
         """Read on."""
-        return translate_reader_errors(lambda: int(self._raw.readinto(view)), place=self._place, what=self._what)
+        return translate_reader_errors(lambda: int(self._raw.readinto(view)), label=self._label, what=self._what)
 
     def close(self) -> None:
         """Close the file."""
@@ -286,7 +286,7 @@ class PipeBytes:
             return count
         if not self.wait(wait):
             return None
-        return translate_reader_errors(lambda: self.raw.readinto(view), place="standard input", what="a pipe")
+        return translate_reader_errors(lambda: self.raw.readinto(view), label="standard input", what="a pipe")
 
     def close(self) -> None:
         """Leave the pipe open: it belongs to the process."""

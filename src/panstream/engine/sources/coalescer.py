@@ -29,7 +29,7 @@ class Coalescer:
         *,
         rows: int,
         producer: str | None,
-        place: str,
+        label: str,
         seconds: float | None = None,
         clock: Callable[[], float] = lambda: 0.0,
         skip: int = 0,
@@ -38,7 +38,7 @@ class Coalescer:
         self._schema = schema
         self._rows = rows
         self._producer = producer
-        self._place = place
+        self._label = label
         self._seconds = seconds
         self._clock = clock
         self._pieces: list[RowBatch] = []
@@ -63,7 +63,7 @@ class Coalescer:
             position = int(np.argmax(piece.codes != 0))
             row = self.rows_seen + position + 1
             reason = self._schema.reason(int(piece.codes[position]))
-            raise BadRowError(f"{self._place}, row {row}: {reason}; nothing of its batch was taken", row=row)
+            raise BadRowError(f"{self._label}, row {row}: {reason}; nothing of its batch was taken", row=row)
         if len(piece):
             if not self._waiting:
                 self._since = self._clock()

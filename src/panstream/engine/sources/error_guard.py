@@ -16,7 +16,7 @@ class CorruptParquet(ValueError):
     """This is not what a Parquet file has here."""
 
 
-def translate_reader_errors(call: Callable[[], T], *, place: str, what: str) -> T:
+def translate_reader_errors(call: Callable[[], T], *, label: str, what: str) -> T:
     """Return ``call()``; if it cannot read its input, raise a ``SourceError`` that names the place and nothing else.
 
     The error is raised outside the ``except`` block, so that the reader's error is not even chained to it.
@@ -33,4 +33,4 @@ def translate_reader_errors(call: Callable[[], T], *, place: str, what: str) -> 
         reason = f"could not be read: a part of it claims to be larger than memory, so it is damaged or not {what}"
     except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, CorruptParquet):
         reason = f"could not be read: it is cut off, damaged or not {what}"
-    raise SourceError(f"{place} {reason}")
+    raise SourceError(f"{label} {reason}")

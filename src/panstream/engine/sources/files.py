@@ -81,7 +81,7 @@ class _PathSource(EventSource):
             self._schema,
             rows=self._rows,
             producer=producer,
-            place=file.name,
+            label=file.name,
             seconds=self._seconds if live else None,
             clock=self._clock,
             skip=self._applied.get(producer, 0),
@@ -92,10 +92,10 @@ class _PathSource(EventSource):
         if file.format == "json":
             return JsonParser(self._schema, style=self._dialect.style)
         if file.format == "log":
-            return LogParser(self._schema, place=file.name, site=self._site)
+            return LogParser(self._schema, label=file.name, site=self._site)
         if file.format == "caddy":
-            return CaddyParser(self._schema, place=file.name, site=self._site)
-        return CsvParser(self._schema, place=file.name, dialect=self._dialect.of_format(file.format))
+            return CaddyParser(self._schema, label=file.name, site=self._site)
+        return CsvParser(self._schema, label=file.name, dialect=self._dialect.of_format(file.format))
 
     def _utf8(self, stream: Any) -> Any:
         """Return the bytes of a stream of text, transcoded if need be."""
@@ -178,7 +178,7 @@ class FileSource(_PathSource):
     def _arrow(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         raw, codec = yield from self._raw(file, size)
         seekable = file.path is not None and codec is None
-        reader = ArrowInput(open_decompressed(raw, codec), self._schema, place=file.name, seekable=seekable)
+        reader = ArrowInput(open_decompressed(raw, codec), self._schema, label=file.name, seekable=seekable)
         yield from _coalesced(reader, reader.pieces(), self._coalescer(file, file.name, live=file.path is None))
 
     def _text(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:

@@ -71,7 +71,7 @@ def read_head(file: InputFile, pipe: PipeBytes | None) -> bytearray:
         raw, codec = open_file(file.path)
         with raw:
             head = bytearray(
-                translate_reader_errors(lambda: raw.read(SAMPLE_BYTES), place=file.name, what="a file") or b""
+                translate_reader_errors(lambda: raw.read(SAMPLE_BYTES), label=file.name, what="a file") or b""
             )
     if codec is None:
         return head
@@ -102,12 +102,12 @@ def likely_encoding(sample: bytearray) -> Encoding | None:
     return "latin-1" if np.isin(data, _UNDEFINED).any() else "windows-1252"
 
 
-def check_encoding_of(sample: bytearray, dialect: Dialect, *, place: str, caller: Caller) -> None:
+def check_encoding_of(sample: bytearray, dialect: Dialect, *, label: str, caller: Caller) -> None:
     """Refuse text that is in another encoding, unless one was declared."""
     if dialect.declared_encoding is None and (encoding := likely_encoding(sample)) is not None:
         shown = _ENCODINGS.get(encoding, "UTF-16")
         option = say_option(caller, "encoding", encoding)
-        raise SourceError(f"{place} is not UTF-8; it looks like {shown} ({option})")
+        raise SourceError(f"{label} is not UTF-8; it looks like {shown} ({option})")
 
 
 def whole_lines(sample: bytearray) -> None:
@@ -143,7 +143,7 @@ def first_values(
     *,
     is_json: bool,
     required: bool = False,
-    place: str = "the input",
+    label: str = "the input",
     rows: int | None = ROWS,
 ) -> FirstValues:
     """Read a column of the first rows with the feeds' own parsers.
@@ -151,7 +151,7 @@ def first_values(
     Where the column is ``required``, as users and times are, a row without a value cannot be used either.
     """
     schema = RowSchema(columns={name: kind})
-    parser: CsvParser | JsonParser = CsvParser(schema, place=place, dialect=dialect)
+    parser: CsvParser | JsonParser = CsvParser(schema, label=label, dialect=dialect)
     if is_json:
         parser = JsonParser(schema, style=dialect.style)
     end = len(sample)
@@ -225,7 +225,7 @@ def check_first_rows(
                 whole_lines(sample)
             sample = to_utf8(sample, declared.encoding)
             text = sample if "string" in columns.values() else sample[: sample.find(b"\n") + 1]
-            check_encoding_of(text, declared, place=file.name, caller=caller)
+            check_encoding_of(text, declared, label=file.name, caller=caller)
             warnings += _check_columns(sample, file, columns, required, declared.of_format(file.format), caller)
         finally:
             sample[:] = bytes(len(sample))
@@ -243,7 +243,7 @@ def _check_columns(
     warnings: list[str] = []
     is_json = file.format == "json"
     for name, kind in columns.items():
-        values = first_values(sample, name, kind, dialect, is_json=is_json, required=name in required, place=file.name)
+        values = first_values(sample, name, kind, dialect, is_json=is_json, required=name in required, label=file.name)
         rows = f"the first {values.rows:,} rows"
         if values.rows < _FEWEST:
             break

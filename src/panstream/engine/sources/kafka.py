@@ -25,8 +25,8 @@ from panstream.errors import ConnectionLost, SourceError, import_optional
 
 _CALL_ROWS = 5_000  # messages asked of the client at a time
 _TIMEOUT = 5.0  # seconds to wait for an answer
-_LOOK = 30.0  # seconds between looks for new partitions, at which marks are renewed
-_LASTING = (
+_PARTITION_CHECK_SECONDS = 30.0  # seconds between looks for new partitions, at which marks are renewed
+_PERMANENT_ERRORS = (
     *("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "TOPIC_AUTHORIZATION_FAILED"),
     *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "OFFSET_METADATA_TOO_LARGE"),
     *("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"),  # others are reading as this group
@@ -81,7 +81,7 @@ class KafkaSource(EventSource):
         url: str,
         schema: RowSchema,
         *,
-        patience: float = 30.0,
+        max_outage: float = 30.0,
         wall: Callable[[], float] = time.time,
         **settings: Unpack[SourceSettings],
     ) -> None:
@@ -91,24 +91,23 @@ class KafkaSource(EventSource):
         self._settings = {**_SETTINGS, **self._address.settings(), "group.id": self._address.group}
         self._parser = JsonParser(schema)
         self._length = max(self._seconds, self._poll)
-        self._patience = patience
-        self._wait = min(_TIMEOUT, patience)
+        self._max_outage = max_outage
+        self._wait = min(_TIMEOUT, max_outage)
         self._wall = wall
         self._producer = f"kafka:{self._address.topic}:{self._address.group}"
         self._client: Any = None
         self._messages = MessageBuffer(schema, "key")
-        self._places = list[tuple[int, int]]()
-        # As the broker has them; as read
-        self._marks = OffsetMarks([])
+        self._message_positions = list[tuple[int, int]]()
+        self._marks = OffsetMarks([])  # as the broker has them; as read
         self._offsets = dict[int, int]()
         self._tick = 0
-        self._away: float | None = None  # since when the broker has not answered
-        self._looked = 0.0  # when it was last asked for its partitions
+        self._unreachable_since: float | None = None  # since when the broker has not answered
+        self._partitions_checked = 0.0  # when it was last asked for its partitions
         self._refused: str | None = None
 
     def batches(self) -> Iterator[RowBatch | None]:
         """Yield what arrived at every tick, for ever, be it nothing; ``None`` while the broker is away."""
-        coalescer = Coalescer(self._schema, rows=sys.maxsize, producer=None, place="kafka")
+        coalescer = Coalescer(self._schema, rows=sys.maxsize, producer=None, label="kafka")
         self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles what it needs before the first tick
         try:
             self._open()
@@ -131,18 +130,18 @@ class KafkaSource(EventSource):
     def _open(self) -> None:
         """Find out where to read on, and leave the mark of it at the broker."""
         self._client = make_client("Consumer", {**self._settings, "error_cb": self._on_error})
-        partitions = self._asked(self._partitions)
-        self._looked = self._clock()
+        partitions = self._retry(self._partitions)
+        self._partitions_checked = self._clock()
         if not self._address.allows_gzip and topic_compression(self._address, self._client, self._wait) == "gzip":
             raise _refused_gzip(self._address)
         topic_partitions = [self._kafka.TopicPartition(self._address.topic, partition) for partition in partitions]
-        committed = self._asked(lambda: self._client.committed(topic_partitions, timeout=self._wait))
+        committed = self._retry(lambda: self._client.committed(topic_partitions, timeout=self._wait))
         marks, newest_tick = OffsetMarks.found({entry.partition: entry.metadata for entry in committed})
         position = self._applied.get(self._producer)
         if position is None and all(entry.offset < 0 for entry in committed):
             edge = partial(self._edge, oldest=self._address.from_beginning)
             self._marks = OffsetMarks.begin(
-                {partition: self._asked(partial(edge, partition)) for partition in partitions}
+                {partition: self._retry(partial(edge, partition)) for partition in partitions}
             )
         else:
             mark = None if marks is None else marks.explaining(position)
@@ -153,13 +152,13 @@ class KafkaSource(EventSource):
                     "messages of the topic are to be counted into this store"
                 )
             for new in partitions[newest_tick:]:
-                mark.offsets[new] = self._asked(partial(self._edge, new, oldest=True))
+                mark.offsets[new] = self._retry(partial(self._edge, new, oldest=True))
             self._marks = OffsetMarks([mark])
             self._tick = 0 if position is None else position >> 64
         self._offsets = dict(self._marks.last.offsets)
-        while not self._kept(self._marks):
+        while not self._commit_marks(self._marks):
             self._check()
-        self._client.assign([self._place(partition, offset) for partition, offset in self._offsets.items()])
+        self._client.assign([self._topic_partition(partition, offset) for partition, offset in self._offsets.items()])
 
     def _gather(self) -> None:
         """Receive messages until the tick is over; none while there is no room for them."""
@@ -186,10 +185,10 @@ class KafkaSource(EventSource):
                 )
             self._on_error(error)
             return
-        self._away = None
+        self._unreachable_since = None
         self._messages.add(message.key(), message.value() or b"")
         self._offsets[message.partition()] = message.offset() + 1
-        self._places.append((message.partition(), message.offset()))
+        self._message_positions.append((message.partition(), message.offset()))
 
     def _store_offsets(self) -> bool:
         """Begin the next tick, and have the broker keep its mark if it has messages; return whether that worked."""
@@ -197,7 +196,7 @@ class KafkaSource(EventSource):
         tick = max(self._tick + 1, int(1000 * self._wall()) // length * length)
         if self._messages.count:
             marks = self._marks.add(tick, self._offsets)
-            if not self._kept(marks):
+            if not self._commit_marks(marks):
                 self._check()
                 return False
             self._marks = marks
@@ -216,14 +215,18 @@ class KafkaSource(EventSource):
             token=self._tick,
         )
         if batch.codes.any():
-            batch.labels = tuple(f"partition {partition}, offset {offset}" for partition, offset in self._places)
-        self._places.clear()
+            batch.labels = tuple(
+                f"partition {partition}, offset {offset}" for partition, offset in self._message_positions
+            )
+        self._message_positions.clear()
         return batch
 
-    def _kept(self, marks: OffsetMarks) -> bool:
+    def _commit_marks(self, marks: OffsetMarks) -> bool:
         """Have the broker keep marks; return whether it said so."""
         read = marks.last.offsets
-        topic_partitions = [self._place(each, offset, marks.text(each, len(read))) for each, offset in read.items()]
+        topic_partitions = [
+            self._topic_partition(each, offset, marks.text(each, len(read))) for each, offset in read.items()
+        ]
         try:
             done = self._client.commit(offsets=topic_partitions, asynchronous=False)
         except self._kafka.KafkaException as error:
@@ -233,26 +236,26 @@ class KafkaSource(EventSource):
             if each.error is not None:
                 self._on_error(each.error)
                 return False
-        self._away = None
+        self._unreachable_since = None
         return True
 
     def _check_partitions(self) -> None:
         """Read partitions that were added, from their beginning; leave marks anew, since brokers forget old ones."""
-        if self._clock() - self._looked < _LOOK:
+        if self._clock() - self._partitions_checked < _PARTITION_CHECK_SECONDS:
             return
-        self._looked = self._clock()
+        self._partitions_checked = self._clock()
         try:
             new = {each: self._edge(each, oldest=True) for each in self._partitions() if each not in self._offsets}
         except self._kafka.KafkaException as error:
             self._on_error(error.args[0])
-            self._looked -= _LOOK
+            self._partitions_checked -= _PARTITION_CHECK_SECONDS
             self._check()
             return
-        self._away = None
-        self._kept(self._marks)
+        self._unreachable_since = None
+        self._commit_marks(self._marks)
         if new:
             self._offsets |= new
-            self._client.incremental_assign([self._place(each, offset) for each, offset in new.items()])
+            self._client.incremental_assign([self._topic_partition(each, offset) for each, offset in new.items()])
 
     def _partitions(self) -> list[int]:
         found = self._client.list_topics(self._address.topic, timeout=self._wait)
@@ -262,10 +265,10 @@ class KafkaSource(EventSource):
         return sorted(topic.partitions)
 
     def _edge(self, partition: int, *, oldest: bool) -> int:
-        low, high = self._client.get_watermark_offsets(self._place(partition), timeout=self._wait)
+        low, high = self._client.get_watermark_offsets(self._topic_partition(partition), timeout=self._wait)
         return int(low if oldest else high)
 
-    def _asked(self, call: Callable[[], Any]) -> Any:
+    def _retry(self, call: Callable[[], Any]) -> Any:
         """Ask the broker until it answers, or patience ends."""
         while True:
             try:
@@ -273,7 +276,7 @@ class KafkaSource(EventSource):
             except self._kafka.KafkaException as error:
                 self._on_error(error.args[0])
             else:
-                self._away = None
+                self._unreachable_since = None
                 return answer
             self._check()
 
@@ -281,18 +284,18 @@ class KafkaSource(EventSource):
         """Wait a little for a broker that is away, or give up."""
         if self._refused is not None:
             raise SourceError(f"the Kafka broker refused: {self._refused}")
-        if self._away is None:
-            self._away = self._clock()
-        if self._clock() - self._away > self._patience:
-            raise ConnectionLost(f"the Kafka broker has not answered for {self._patience:g} seconds")
+        if self._unreachable_since is None:
+            self._unreachable_since = self._clock()
+        if self._clock() - self._unreachable_since > self._max_outage:
+            raise ConnectionLost(f"the Kafka broker has not answered for {self._max_outage:g} seconds")
         self._sleep(0.05)
 
     def _on_error(self, error: Any) -> None:
         """Remember what will not pass by itself; the client deals with the rest."""
-        if error.fatal() or error.name() in _LASTING:
+        if error.fatal() or error.name() in _PERMANENT_ERRORS:
             self._refused = error.name().strip("_").replace("_", " ").lower()
         elif error.name() == "_ALL_BROKERS_DOWN":
-            self._looked = -_LOOK  # ask at once whether it is back
+            self._partitions_checked = -_PARTITION_CHECK_SECONDS  # ask at once whether it is back
 
-    def _place(self, partition: int, offset: int = 0, text: str = "") -> Any:
+    def _topic_partition(self, partition: int, offset: int = 0, text: str = "") -> Any:
         return self._kafka.TopicPartition(self._address.topic, partition, offset, text)

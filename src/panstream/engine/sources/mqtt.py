@@ -104,7 +104,7 @@ class MqttSource(EventSource):
 
     def batches(self) -> Iterator[RowBatch | None]:
         """Yield rows as messages arrive, for ever; ``None`` whenever there is nothing new."""
-        coalescer = Coalescer(self._schema, rows=self._rows, producer=None, place="mqtt")
+        coalescer = Coalescer(self._schema, rows=self._rows, producer=None, label="mqtt")
         since: float | None = None
         self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles what it needs before a broker waits
         try:

@@ -66,7 +66,7 @@ class RedisStreamSource(EventSource):
             self._schema,
             rows=self._rows,
             producer=self._producer,
-            place=self._producer,
+            label=self._producer,
             seconds=self._seconds,
             clock=self._clock,
         )

@@ -140,13 +140,13 @@ def _sniff_format(sample: bytearray) -> Format:
 
 def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller) -> InferredSchema:
     if file.format in ("parquet", "arrow"):
-        schema = translate_reader_errors(lambda: _schema(file, sample), place=file.name, what=file.format)
+        schema = translate_reader_errors(lambda: _schema(file, sample), label=file.name, what=file.format)
         return InferredSchema(format=file.format, columns=_kinds(schema))
     if file.format in ("log", "caddy"):
         return InferredSchema(format=file.format, columns=COLUMNS)
     if not sample.strip():
         raise SourceError(f"{file.name} is empty, so its columns cannot be guessed")
-    check_encoding_of(sample, declared, place=file.name, caller=caller)
+    check_encoding_of(sample, declared, label=file.name, caller=caller)
     inferred = _sniffed(file, sample, declared)
     dialect = declared
     is_json = file.format == "json"

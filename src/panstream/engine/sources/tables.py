@@ -54,7 +54,7 @@ class TableSource(EventSource):
             self._schema,
             rows=self._rows,
             producer=self._name,
-            place=self._name or "the table",
+            label=self._name or "the table",
             skip=0 if self._name is None else self._applied.get(self._name, 0),
         )
         batches = self._table.to_batches() if hasattr(self._table, "to_batches") else self._table

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 FORMATS = {"application/x-ndjson": "json", "text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
-BEACONS = "beacons"  # collected by the server
-_LABEL = "the body"  # in messages
+BEACONS = "beacons"  # many, gathered by the server
+_LABEL = "the body"
 _STREAM = "an Arrow IPC stream"
 _VIEWS = (pa.string_view(), pa.binary_view())
 _STRINGS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
@@ -232,7 +232,7 @@ def _rows(body: RequestBody, schema: RowSchema) -> RowBatch:
         body.size += 1
     if data.count(b"\n", 0, body.size) > limits.rows + 1:
         raise _too_large(limits.rows, "rows")
-    parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_LABEL)
+    parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, label=_LABEL)
     begin = parser.start(data, body.size, final=True)
     if begin is None or begin >= body.size:
         return RowBatch.none(schema)
@@ -257,21 +257,21 @@ def _read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int
         unpacked: Maximum size of strings after decoding dictionaries and views, which can be small when sent.
     """
     check_body(data, _LABEL)
-    reader = _open_stream(data)
+    reader = _opened(data)
     check_types(reader.schema, schema, _LABEL)
-    if len(reader.schema) > len(schema.columns):  # undeclared columns are not read
-        reader = _open_stream(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
+    if len(reader.schema) > len(schema.columns):  # others are not even read
+        reader = _opened(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
     pieces: list[RowBatch] = []
     total = size = 0
-    while (batch := translate_reader_errors(lambda: next(iter(reader), None), place=_LABEL, what=_STREAM)) is not None:
+    while (batch := translate_reader_errors(lambda: next(iter(reader), None), label=_LABEL, what=_STREAM)) is not None:
         total += batch.num_rows
         if total > rows:
             raise _too_large(rows, "rows")
-        size += translate_reader_errors(lambda: _decoded_size(batch, schema), place=_LABEL, what=_STREAM)
+        size += translate_reader_errors(lambda: _decoded_size(batch, schema), label=_LABEL, what=_STREAM)
         if size > unpacked:
             raise HttpError("too_large", f"the words of a body may have {unpacked:,} bytes written out")
         if batch.num_rows:
-            pieces.append(from_arrow(batch, schema, place=_LABEL))
+            pieces.append(from_arrow(batch, schema, label=_LABEL))
     return concat_batches(pieces, schema) if total else RowBatch.none(schema)
 
 
@@ -280,7 +280,7 @@ def _open_stream(data: memoryview, fields: list[int] | None = None) -> Any:
         use_threads=False, ensure_alignment=pa.ipc.Alignment.DataTypeSpecific, included_fields=fields
     )
     return translate_reader_errors(
-        lambda: pa.ipc.open_stream(pa.BufferReader(data), options=options), place=_LABEL, what=_STREAM
+        lambda: pa.ipc.open_stream(pa.BufferReader(data), options=options), label=_LABEL, what=_STREAM
     )
 
 

@@ -61,8 +61,8 @@ def read(
 ) -> tuple[list[dict[str, object]], dict[int, str]]:
     schema = RowSchema(columns=columns)
     data = text if isinstance(text, bytes) else text.encode()
-    coalescer = Coalescer(schema, rows=1000, producer="p", place="access.log")
-    made = parser(schema, place="access.log")
+    coalescer = Coalescer(schema, rows=1000, producer="p", label="access.log")
+    made = parser(schema, label="access.log")
     reader = TextReader(_Memory(data), made, coalescer, block_bytes=block, record_bytes=1 << 16)
     found: list[dict[str, object]] = []
     bad: dict[int, str] = {}

@@ -48,8 +48,8 @@ def batches(
 ) -> Iterable[RowBatch]:
     schema = RowSchema(columns=columns, user=user, on_bad_row=on_bad_row)  # type: ignore[arg-type]
     data = text if isinstance(text, bytes) else text.encode()
-    parser = CsvParser(schema, place="visits.csv", dialect=dialect)
-    coalescer = Coalescer(schema, rows=rows, producer="visits.csv", place="visits.csv")
+    parser = CsvParser(schema, label="visits.csv", dialect=dialect)
+    coalescer = Coalescer(schema, rows=rows, producer="visits.csv", label="visits.csv")
     reader = TextReader(Memory(data), parser, coalescer, block_bytes=block, record_bytes=record)
     try:
         while not reader.ended:
@@ -291,8 +291,8 @@ def test_the_block_is_overwritten() -> None:
     schema = RowSchema(columns={"a": "string"})
     reader = TextReader(
         Memory(b"a\nsecret-1\nsecret-2\n"),
-        CsvParser(schema, place="x"),
-        Coalescer(schema, rows=1, producer="x", place="x"),
+        CsvParser(schema, label="x"),
+        Coalescer(schema, rows=1, producer="x", label="x"),
     )
     first, *_ = reader.pump()
     assert not any(reader._data)

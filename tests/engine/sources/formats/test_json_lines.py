@@ -53,7 +53,7 @@ def read(
 ) -> tuple[list[tuple[object, ...]], dict[int, str]]:
     schema = RowSchema(columns=columns, user=user, on_bad_row=on_bad_row)  # type: ignore[arg-type]
     data = text if isinstance(text, bytes) else text.encode()
-    coalescer = Coalescer(schema, rows=1000, producer="p", place="visits.jsonl")
+    coalescer = Coalescer(schema, rows=1000, producer="p", label="visits.jsonl")
     reader = TextReader(Memory(data), JsonParser(schema), coalescer, block_bytes=block, record_bytes=record)
     found = []
     bad = {}

@@ -47,7 +47,7 @@ def test_batches_depend_on_row_numbers_only(pieces: list[list[bool]], size: int,
     """However the rows come in pieces: row i is i, goes into batch (i - skip) // size, and is reported as i + 1 if
     bad.
     """
-    coalescer = Coalescer(SCHEMA, rows=size, producer="p", place="p", skip=skip)
+    coalescer = Coalescer(SCHEMA, rows=size, producer="p", label="p", skip=skip)
     rows = [good for piece in pieces for good in piece]
     batches = []
     row = 0
@@ -72,7 +72,7 @@ def test_batches_depend_on_row_numbers_only(pieces: list[list[bool]], size: int,
 
 def test_time_lets_a_batch_go() -> None:
     now = [0.0]
-    coalescer = Coalescer(SCHEMA, rows=10, producer="p", place="p", seconds=0.02, clock=lambda: now[0])
+    coalescer = Coalescer(SCHEMA, rows=10, producer="p", label="p", seconds=0.02, clock=lambda: now[0])
     assert coalescer.remaining() is None
     assert list(coalescer.add(piece_of([1]))) == []
     now[0] = 0.015
@@ -87,7 +87,7 @@ def test_time_lets_a_batch_go() -> None:
 
 def test_stop_at_a_bad_row() -> None:
     schema = RowSchema(columns={"n": "int"}, on_bad_row="stop")
-    coalescer = Coalescer(schema, rows=3, producer="p", place="visits.csv", skip=2)
+    coalescer = Coalescer(schema, rows=3, producer="p", label="visits.csv", skip=2)
     assert list(coalescer.add(piece_of([0, None]))) == []  # passed over, applied by an earlier run
     with pytest.raises(BadRowError, match=r"visits.csv, row 4: column n is not") as caught:
         list(coalescer.add(piece_of([2, None])))
@@ -96,7 +96,7 @@ def test_stop_at_a_bad_row() -> None:
 
 def test_pieces_of_different_encoding() -> None:
     schema = RowSchema(columns={"s": "string"})
-    coalescer = Coalescer(schema, rows=100, producer="p", place="p")
+    coalescer = Coalescer(schema, rows=100, producer="p", label="p")
     for words in (pa.array(["a", None]), pa.array(["b"]).dictionary_encode(), pa.array(["c"]).dictionary_encode()):
         list(coalescer.add(RowBatch(columns=pa.record_batch({"s": words}))))
     (batch,) = coalescer.flush()

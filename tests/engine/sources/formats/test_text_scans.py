@@ -362,7 +362,7 @@ def test_truths() -> None:
 def test_a_column_has_nothing_of_what_follows_it(text: bytes) -> None:
     """Short texts are copied by sixteen bytes; what is behind the last one is overwritten."""
     schema = RowSchema(columns={"id": "string"}, user="id")
-    parser = JsonParser(schema) if text.startswith(b"{") else CsvParser(schema, place="rows")
+    parser = JsonParser(schema) if text.startswith(b"{") else CsvParser(schema, label="rows")
     block = bytearray(text + bytes(100))
     begin = parser.start(block, len(text), final=True) or 0
     block = block[begin:]

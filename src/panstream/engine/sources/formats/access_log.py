@@ -39,7 +39,7 @@ CADDY = b'"logger":"http.log.access'
 LINE = re.compile(rb"\S+ \S+ \S+ \[\d{2}/[A-Z][a-z]{2}/\d{4}:")
 VISITOR = "visitor"
 _KEY = np.uint64(0)  # there is nothing to keep secret: hashes are hashed again, and wiped with the rows
-_PLACE = {name: at for at, name in enumerate(COLUMNS)} | {VISITOR: 0}
+_COLUMN_INDEX = {name: at for at, name in enumerate(COLUMNS)} | {VISITOR: 0}
 # Where Caddy writes what: keys of a line, of its request, and of the request's headers.
 _OUTER = ("request", "user_id", "ts", "status", "size")
 _REQUEST = ("headers", "client_ip", "remote_ip", "method", "uri", "proto")
@@ -49,23 +49,23 @@ _HEADERS = ("Referer", "User-Agent")
 class _Lines:
     """What logs share: they have no head, and a row is a line."""
 
-    def __init__(self, schema: RowSchema, *, place: str, site: str | None = None) -> None:
+    def __init__(self, schema: RowSchema, *, label: str, site: str | None = None) -> None:
         derived_columns = {} if site is None else LOG_MADE
-        known_columns = (*_PLACE, *derived_columns)
+        known_columns = (*_COLUMN_INDEX, *derived_columns)
         strange = next((name for name in schema.columns if name not in known_columns), None)
         if strange is not None:
-            raise SourceError(f"{place}: an access log has the columns {', '.join(known_columns)}, and no {strange!r}")
+            raise SourceError(f"{label}: an access log has the columns {', '.join(known_columns)}, and no {strange!r}")
         if schema.columns.get(VISITOR, "int") != "int":
-            raise SourceError(f"{place}: the column visitor is a hash, so its type must be int")
+            raise SourceError(f"{label}: the column visitor is a hash, so its type must be int")
         read_columns = {name: kind for name, kind in schema.columns.items() if name not in derived_columns}
         sources = {name: COLUMNS[name] for name in (columns_needed_for(schema.columns) if derived_columns else ())}
         for name, kind in (derived_columns | sources).items():
             if schema.columns.get(name, kind) != kind:
-                raise SourceError(f"{place}: the type of column {name} must be {kind}")
+                raise SourceError(f"{label}: the type of column {name} must be {kind}")
         self._schema = schema
         self._site = site or ""
         self._read = replace(schema, columns=read_columns | sources)  # what is made of other columns is not read
-        self._places = [_PLACE[name] for name in self._read.columns]
+        self._column_indices = [_COLUMN_INDEX[name] for name in self._read.columns]
         faults = range(self._read.type_error_code(next(iter(self._read.columns))))
         self._codes = np.full(len(faults) + 2 * len(self._read.columns), NOT_LOG, np.uint16)
         self._codes[faults] = faults
@@ -84,8 +84,8 @@ class _Lines:
 
         if VISITOR not in self._schema.columns:
             return {}
-        host = _PLACE["host"]
-        agent = _PLACE["agent"]
+        host = _COLUMN_INDEX["host"]
+        agent = _COLUMN_INDEX["agent"]
         out = np.empty(starts.shape[1], np.uint64)
         hash_pairs((view, starts[host], stops[host]), (view, starts[agent], stops[agent]), _KEY, out)
         return {VISITOR: pa.Array.from_buffers(pa.int64(), out.size, [None, pa.py_buffer(out)])}
@@ -113,8 +113,8 @@ class _Lines:
 class LogParser:
     """Rows of one log, in Caddy's format if its first line is a JSON object, else in the common or combined one."""
 
-    def __init__(self, schema: RowSchema, *, place: str, site: str | None = None) -> None:
-        self._kinds = tuple(kind(schema, place=place, site=site) for kind in (AccessLogParser, CaddyParser))
+    def __init__(self, schema: RowSchema, *, label: str, site: str | None = None) -> None:
+        self._kinds = tuple(kind(schema, label=label, site=site) for kind in (AccessLogParser, CaddyParser))
         self._chosen: AccessLogParser | CaddyParser = self._kinds[0]
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
@@ -150,8 +150,8 @@ class AccessLogParser(_Lines):
             return RowBatch.none(self._schema), end
         codes = np.where(broken[:rows] != 0, np.uint16(NOT_LOG), np.uint16(0))
         derived = self._made(view, starts[:, :rows], stops[:, :rows])
-        starts = starts[self._places, :rows]
-        stops = stops[self._places, :rows]
+        starts = starts[self._column_indices, :rows]
+        stops = stops[self._column_indices, :rows]
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             copy_spans(view, starts[column], stops[column], offsets, out)
@@ -176,13 +176,13 @@ class CaddyParser(_Lines):
             return RowBatch.none(self._schema), end
         request = JsonSpans(_REQUEST, rows)
         headers = JsonSpans(_HEADERS, rows)
-        scan_within(view, outer.places("request", rows), *request.arrays)
-        scan_within(view, request.places("headers", rows), *headers.arrays)
+        scan_within(view, outer.spans_of("request", rows), *request.arrays)
+        scan_within(view, request.spans_of("headers", rows), *headers.arrays)
         starts, stops = np.zeros((2, len(COLUMNS), rows), np.int64)
         kinds = np.zeros((len(COLUMNS), rows), np.uint8)
 
         def put(column: str, spans: tuple[Any, Any, Any]) -> int:
-            column_index = _PLACE[column]
+            column_index = _COLUMN_INDEX[column]
             there = spans[2] != json.ABSENT
             starts[column_index, there], stops[column_index, there], kinds[column_index, there] = (
                 field_array[there] for field_array in spans
@@ -190,14 +190,14 @@ class CaddyParser(_Lines):
             return column_index
 
         for column, key in (("user", "user_id"), ("time", "ts"), ("status", "status"), ("bytes", "size")):
-            put(column, outer.places(key, rows))
+            put(column, outer.spans_of(key, rows))
         for column, key in (("host", "remote_ip"), ("host", "client_ip"), ("method", "method"), ("protocol", "proto")):
-            put(column, request.places(key, rows))
+            put(column, request.spans_of(key, rows))
         for column, key in (("referrer", "Referer"), ("agent", "User-Agent")):
-            column_index = put(column, headers.places(key, rows))
+            column_index = put(column, headers.spans_of(key, rows))
             take_first(view, starts[column_index], stops[column_index], kinds[column_index])
-        column_index = put("path", request.places("uri", rows))
-        rest = _PLACE["query"]
+        column_index = put("path", request.spans_of("uri", rows))
+        rest = _COLUMN_INDEX["query"]
         split_texts(
             view,
             ord("?"),
@@ -210,13 +210,13 @@ class CaddyParser(_Lines):
         )
         fitting = np.isin(kinds, (json.STRING, json.ESCAPED, json.NUMBER))
         kinds[~fitting | (starts == stops)] = json.ABSENT  # an empty name of a user is none
-        bad = (broken[:rows] != 0) | (outer.places("request", rows)[2] != json.NESTED)
+        bad = (broken[:rows] != 0) | (outer.spans_of("request", rows)[2] != json.NESTED)
         codes = np.where(bad, np.uint16(NOT_LOG), np.uint16(0))
-        numbers = not (kinds[_PLACE["time"]] == json.STRING).any()  # Caddy can be told to write times as text
+        numbers = not (kinds[_COLUMN_INDEX["time"]] == json.STRING).any()  # Caddy can be told to write times as text
         derived = self._made(view, starts, stops)
-        starts = starts[self._places]
-        stops = stops[self._places]
-        kinds = kinds[self._places]
+        starts = starts[self._column_indices]
+        stops = stops[self._column_indices]
+        kinds = kinds[self._column_indices]
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             json.gather_values(view, starts[column], stops[column], kinds[column], offsets, out)

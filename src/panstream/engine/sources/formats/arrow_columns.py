@@ -56,9 +56,12 @@ def check_types(arrow_schema: Any, schema: RowSchema, label: str) -> None:
 
 
 def check_layout(array: Any) -> None:
-    """Check an array of a type that ``check_types`` has let pass; raise ``ArrowInvalid`` if it is not sound.
+    """Check that an array of a type that ``check_types`` accepts refers to no memory but its own.
 
-    Letters are not checked: what is not UTF-8 is a matter of its row.
+    UTF-8 is not checked here: a string that is not valid is a fault of its row, not of the input.
+
+    Raises:
+        ArrowInvalid: An offset, view or code is out of bounds, or a decimal has too many digits.
     """
     array = getattr(array, "storage", array)
     if pa.types.is_dictionary(array.type):
@@ -112,23 +115,26 @@ def from_arrow(
     schema: RowSchema,
     *,
     owned: bool = True,
-    place: str = "the input",
+    label: str = "the input",
 ) -> RowBatch:
-    """Return the declared columns of an Arrow record batch, converted to their declared types.
+    """Convert the declared columns of an Arrow record batch to their declared types.
 
-    What had to be copied of a batch that is ``owned`` is overwritten; another's memory is lent, and never written on.
+    Args:
+        batch: The record batch.
+        schema: The declared columns.
+        owned: Whether its memory is ours: what had to be copied of it is overwritten then, and never otherwise.
+        label: What messages call the input.
     """
     arrays = {name: batch.column(name) for name in schema.columns}
     lent = NONE_LENT if owned else BorrowedMemory.of(arrays.values())
     codes = np.zeros(batch.num_rows, np.uint16)
-    columns = _converted(arrays, schema, codes, place)
+    columns = _converted(arrays, schema, codes, label)
     piece = RowBatch.checked(columns, schema, codes, lent=lent)
     wipe_unused(arrays.values(), piece.columns.columns, lent)
     return piece
 
 
 def _converted(arrays: Mapping[str, Any], schema: RowSchema, codes: Codes, label: str) -> dict[str, Any]:
-    """Check and convert arrays, wherever they come from: anyone may have made them."""
     columns = {}
     name = ""
     try:

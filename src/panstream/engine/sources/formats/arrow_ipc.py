@@ -45,9 +45,9 @@ def check_body(data: memoryview, label: str) -> None:
 class _CheckedStream(io.RawIOBase):
     """The bytes of a stream, message by message, each looked at before its first byte is handed on."""
 
-    def __init__(self, handle: Any, place: str) -> None:
+    def __init__(self, handle: Any, label: str) -> None:
         self._messages = pa.ipc.MessageReader.open_stream(handle)
-        self._place = place
+        self._label = label
         self._waiting = memoryview(b"")
 
     def readable(self) -> bool:
@@ -71,7 +71,7 @@ class _CheckedStream(io.RawIOBase):
             return False
         body = memoryview(message.body if message.body is not None else b"")
         _check_message(
-            np.frombuffer(message.metadata, np.uint8), lambda offset, size: body[offset : offset + size], self._place
+            np.frombuffer(message.metadata, np.uint8), lambda offset, size: body[offset : offset + size], self._label
         )
         self._waiting = memoryview(message.serialize())
         return True
@@ -132,12 +132,12 @@ class ArrowInput:
     overwritten after use.
     """
 
-    def __init__(self, handle: Any, schema: RowSchema, *, place: str, seekable: bool) -> None:
+    def __init__(self, handle: Any, schema: RowSchema, *, label: str, seekable: bool) -> None:
         self._handle = handle
         self._schema = schema
-        self._place = place
+        self._label = label
         head = (
-            translate_reader_errors(lambda: handle.read(len(_MAGIC)), place=place, what="Arrow IPC")
+            translate_reader_errors(lambda: handle.read(len(_MAGIC)), label=label, what="Arrow IPC")
             if seekable
             else b""
         )
@@ -146,7 +146,7 @@ class ArrowInput:
         self._is_file = head == _MAGIC
         try:
             self._reader = self._guarded(self._open)
-            check_types(self._reader.schema, schema, place)
+            check_types(self._reader.schema, schema, label)
         except SourceError:
             handle.close()
             raise
@@ -156,7 +156,7 @@ class ArrowInput:
         number = 0
         while (batch := self._guarded(lambda number=number: self._batch(number))) is not None:  # type: ignore[misc]
             number += 1
-            yield from_arrow(batch, self._schema, place=self._place)
+            yield from_arrow(batch, self._schema, label=self._label)
 
     def close(self) -> None:
         """Close the input."""
@@ -164,8 +164,8 @@ class ArrowInput:
 
     def _open(self) -> Any:
         if not self._is_file:
-            return pa.ipc.open_stream(pa.PythonFile(_CheckedStream(self._handle, self._place), "r"))
-        _check_file(self._handle, self._place)
+            return pa.ipc.open_stream(pa.PythonFile(_CheckedStream(self._handle, self._label), "r"))
+        _check_file(self._handle, self._label)
         names = pa.ipc.open_file(self._handle).schema
         wanted = [names.get_field_index(name) for name in self._schema.columns]
         # Other columns are not even read; a missing one is reported by check_types.
@@ -180,4 +180,4 @@ class ArrowInput:
         return next(iter(self._reader), None)
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
-        return translate_reader_errors(call, place=self._place, what="Arrow IPC")
+        return translate_reader_errors(call, label=self._label, what="Arrow IPC")

@@ -83,7 +83,7 @@ class JsonSpans:
         edges = np.cumsum([0, *map(len, names)])
         self.arrays = (np.frombuffer(b"".join(names), np.uint8), edges, spans[0], spans[1], kinds)
 
-    def places(self, key: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    def spans_of(self, key: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
         """Return where the values of a key begin and end, and what they are."""
         key_index = self._keys.index(key)
         _, _, starts, stops, kinds = self.arrays
@@ -110,7 +110,7 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> RowBatch:
     spans = {name: (begins[line], ends[line], np.full(rows, json.STRING, np.uint8)) for name, line in _HEAD.items()}
     codes = np.where(broken != 0, np.uint16(NOT_JSON), np.uint16(0))
     for name in _KEYS:
-        starts, stops, sorts = json_spans.places(name, rows)
+        starts, stops, sorts = json_spans.spans_of(name, rows)
         fits = np.isin(sorts, (json.NUMBER,) if name == "value" else (json.STRING, json.ESCAPED))
         codes[(sorts != json.ABSENT) & ~fits & (codes == 0)] = NOT_JSON
         spans[name] = starts, stops, np.where(fits, sorts, json.ABSENT).astype(np.uint8)

@@ -87,9 +87,9 @@ class Dialect:
 class CsvParser:
     """Rows of one CSV input."""
 
-    def __init__(self, schema: RowSchema, *, place: str, dialect: Dialect | None = None) -> None:
+    def __init__(self, schema: RowSchema, *, label: str, dialect: Dialect | None = None) -> None:
         self._schema = schema
-        self._place = place
+        self._label = label
         self._dialect = dialect or Dialect()
         self._spots = np.empty(0, np.int64)  # which declared column a field is, -1 if none
 
@@ -166,7 +166,7 @@ class CsvParser:
         for name in names:
             if header.count(name) != 1:
                 fault = "names it twice" if name in header else "does not name it"
-                raise SourceError(f"{self._place}: column {name!r} is declared, but the first line {fault}")
+                raise SourceError(f"{self._label}: column {name!r} is declared, but the first line {fault}")
         self._spots = np.array([names.index(name) if name in names else -1 for name in header], np.int64)
 
 

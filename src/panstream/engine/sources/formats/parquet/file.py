@@ -99,7 +99,7 @@ class ParquetFile:
 
     def _converted(self, batch: Any, group: int) -> RowBatch:
         try:
-            return from_arrow(batch, self._schema, place=self._name_of(group))
+            return from_arrow(batch, self._schema, label=self._name_of(group))
         except BaseException:
             for column in batch.columns:
                 wipe_array(column)
@@ -135,7 +135,7 @@ class ParquetFile:
         return self._schema.columns[name] == "string" and size < _LENGTH_BYTES * values
 
     def _guarded(self, call: Callable[[], Any], group: int | None = None) -> Any:
-        return translate_reader_errors(call, place=self._name_of(group), what="a Parquet file")
+        return translate_reader_errors(call, label=self._name_of(group), what="a Parquet file")
 
     def _name_of(self, group: int | None) -> str:
         return self._name if group is None else f"{self._name} (row group {group})"
