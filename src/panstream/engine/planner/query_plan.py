@@ -95,7 +95,9 @@ class QueryPlan:
     @property
     def _names(self) -> list[str]:
         config = self.config
-        return [config.name if config.parsed.alone else f"{config.statement}.{name.name}" for name in self.outputs]
+        if config.parsed.single_output:
+            return [config.name for _ in self.outputs]
+        return [f"{config.statement}.{output.name}" for output in self.outputs]
 
     @property
     def outputs(self) -> tuple[Output, ...]:

@@ -48,7 +48,7 @@ class ConfigExplanation:
     def _shared(self, plan: QueryPlan) -> str | None:
         """Return which answers of a statement come from this state, and how its epsilon is divided between states."""
         statement = next(candidate for candidate in self.config.statements if plan.config.name in candidate.queries)
-        if plan.config.parsed.alone:
+        if plan.config.parsed.single_output:
             return None
         answers = ", ".join(output.name for output in plan.outputs)
         if len(statement.queries) == 1:

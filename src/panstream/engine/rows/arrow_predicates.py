@@ -1,9 +1,8 @@
-"""Plain conditions without DuckDB: comparisons with literals, IN, BETWEEN, LIKE 'prefix%', IS NULL, and their
-combinations.
+"""Compile simple conditions to pyarrow: comparisons with literals, IN, BETWEEN, LIKE 'prefix%', IS NULL, AND, OR, NOT.
 
-They mean exactly what DuckDB would make of them, three-valued logic included; what is not sure to be the same is left
-to DuckDB. Conditions on the user column must be plain, since ids never go there. pyarrow compares; a dictionary's words
-are compared once, whatever the number of rows.
+Results equal DuckDB's, three-valued logic included; a condition for which this is not certain is left to DuckDB.
+Conditions on the user column must be simple, since ids are never passed to DuckDB. Of a dictionary-encoded column, each
+entry of the dictionary is compared once, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from panstream.engine.rows.row_batch import arrow_type
 
 Mask: TypeAlias = NDArray[np.bool_]
 
-# Of a record batch: an Arrow array of truths, NULL where unknown, or a mask where none is unknown.
+# From a record batch to an Arrow array of booleans, NULL where unknown, or to a mask where none is unknown.
 Condition: TypeAlias = Callable[[Any], Any]
-Constant: TypeAlias = Callable[[str], Any]  # SQL without columns to its value; raises if there is none
+Constant: TypeAlias = Callable[[str], Any]  # from SQL without columns to its value; raises if it has none
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": compute.equal,
@@ -35,18 +34,16 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 _JOINED = {"And": compute.and_kleene, "Or": compute.or_kleene}
 _MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
 _KNOWN_PARTS = ("this", "expression", "expressions", "low", "high", "negate")
-_EXACT_DIGITS = 15  # a decimal literal with more digits may be rounded in two ways
+_EXACT_DIGITS = 15  # a decimal with more may be rounded differently here and in DuckDB (IEEE 754: 53 bits)
 _MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32}
 
 
 class _Unsupported(Exception):
-    """The condition is not sure to mean the same here as in DuckDB."""
+    """It is not certain that the condition has the same result here as in DuckDB."""
 
 
 class ArrowPredicateCompiler:
-    """Turns a condition into a function of record batches, or returns ``None`` where that is not sure to be the
-    same.
-    """
+    """Compiles conditions over declared columns."""
 
     def __init__(self, columns: Mapping[str, str], constant: Constant, *, user: str | None = None) -> None:
         self._columns = columns
@@ -54,7 +51,10 @@ class ArrowPredicateCompiler:
         self._user = user
 
     def compile(self, node: Any) -> Callable[[Any], Mask] | None:
-        """Return the condition: a mask of a record batch, false where it is not known."""
+        """Return a function from a record batch to a mask, false where the condition is unknown.
+
+        Returns None if the condition is not certain to have the same result as in DuckDB.
+        """
         try:
             condition = self._compiled(node)
         except _Unsupported:
@@ -98,8 +98,8 @@ class ArrowPredicateCompiler:
         return lambda batch: batch.column(name)
 
     def _comparison(self, kind: str, left: Any, right: Any) -> Condition:
-        left = _bare(left)
-        right = _bare(right)
+        left = left.unnest()
+        right = right.unnest()
         if type(right).__name__ == "Column" and type(left).__name__ != "Column":
             left, right, kind = right, left, _MIRRORED.get(kind, kind)
         name = self._column(left, kind)
@@ -118,14 +118,14 @@ class ArrowPredicateCompiler:
         return lambda batch: _compared(kind, batch.column(name), number)
 
     def _is(self, node: Any) -> Condition:
-        column = _bare(node.this)
+        column = node.this.unnest()
         _need(type(column).__name__ == "Column" and type(node.expression).__name__ == "Null")
         _need(column.name != self._user)
         name = column.name
         return lambda batch: batch.column(name).is_null()
 
     def _in(self, node: Any) -> Condition:
-        _need(bool(node.expressions) and all(type(_bare(item)).__name__ != "Column" for item in node.expressions))
+        _need(bool(node.expressions) and all(type(item.unnest()).__name__ != "Column" for item in node.expressions))
         equal = [self._comparison("EQ", node.this, item) for item in node.expressions]
         return reduce(lambda one, two: _joined("Or", one, two), equal)
 
@@ -134,8 +134,8 @@ class ArrowPredicateCompiler:
         return _joined("And", low, self._comparison("LTE", node.this, node.args["high"]))
 
     def _like(self, node: Any) -> Condition:
-        column = _bare(node.this)
-        pattern = _bare(node.expression)
+        column = node.this.unnest()
+        pattern = node.expression.unnest()
         _need(type(column).__name__ == "Column" and self._columns.get(column.name) == "string")
         _need(type(pattern).__name__ == "Literal" and pattern.is_string)
         name = column.name
@@ -146,7 +146,7 @@ class ArrowPredicateCompiler:
         return lambda batch: self._of_words(batch.column(name), lambda words: compute.starts_with(words, prefix))
 
     def _of_words(self, array: Any, test: Callable[[Any], Any]) -> Any:
-        """Apply a test to strings: to the words of a dictionary once, then to the rows by their codes."""
+        """Apply a test to strings; of a dictionary, to its entries, and then to the rows by their codes."""
         if not pa.types.is_dictionary(array.type):
             return test(array)
         truths = test(array.dictionary)
@@ -160,15 +160,13 @@ class ArrowPredicateCompiler:
         return np.take(right, codes, out=matches, mode="clip") if codes.size else matches  # codes were checked
 
     def _column(self, node: Any, kind: str) -> str:
-        """Return the name of a column that can be compared in such a way; ids only have an order if they are
-        numbers.
-        """
+        """Return the name of a column that can be compared by ``kind``; only integer ids have an order."""
         _need(type(node).__name__ == "Column" and self._columns.get(node.name) not in (None, "binary"))
         _need(node.name != self._user or kind not in _MIRRORED or self._columns[node.name] == "int")
         return str(node.name)
 
     def _value(self, node: Any, kind: str) -> Any:
-        """Return a literal as the column's memory has it, if they plainly fit together."""
+        """Return a literal as a value of the column's type."""
         form = type(node).__name__
         if kind == "bool":
             _need(form == "Boolean")
@@ -179,7 +177,7 @@ class ArrowPredicateCompiler:
         if kind in ("timestamp", "date"):
             return self._moment(node, kind)
         sign = -1 if form == "Neg" else 1
-        node = _bare(node.this) if form == "Neg" else node
+        node = node.this.unnest() if form == "Neg" else node
         _need(type(node).__name__ == "Literal" and not node.is_string)
         digits = node.this
         if kind == "int":
@@ -202,12 +200,6 @@ def _need(plain: bool) -> None:
         raise _Unsupported
 
 
-def _bare(node: Any) -> Any:
-    while type(node).__name__ == "Paren":
-        node = node.this
-    return node
-
-
 def _joined(kind: str, one: Condition, two: Condition) -> Condition:
     return lambda batch: _JOINED[kind](_truths(one(batch)), _truths(two(batch)))
 
@@ -221,7 +213,7 @@ def _truths(values: Any) -> Any:
 
 
 def _scalar(value: Any, kind: str) -> Any:
-    """Return a number, time or day as a scalar; ``pa.scalar`` would read it as a value of Python's own types."""
+    """Return a scalar from the number that Arrow stores; ``pa.scalar`` would expect a datetime for a time."""
     memory = pa.py_buffer(np.array([value], _MEMORY[kind]))
     return pa.Array.from_buffers(arrow_type(kind), 1, [None, memory])[0]
 

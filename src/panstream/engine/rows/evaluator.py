@@ -1,9 +1,9 @@
-"""Which rows a query is about, the number each of them brings, and its group: all expressions of all queries at once.
+"""Evaluate the conditions, values and group keys of all queries on a micro-batch.
 
-Plain conditions run in pyarrow, richer ones in one DuckDB statement per micro-batch, in a database that can reach
-nothing. Its allocator keeps residue of what it was given, so it gets the columns of the expressions and never the ids.
-A row whose condition is NULL, or cannot be computed, is not selected; a value that cannot be computed is marked as
-missing.
+Simple conditions run in pyarrow, all others in one DuckDB statement per micro-batch, in a database without access to
+files or the network. DuckDB's allocator leaves residue of its input in memory, so it gets the columns of the
+expressions and never the ids. A row whose condition is NULL, or cannot be computed, is not selected; a value that
+cannot be computed is marked as missing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from panstream.engine.arrow import boolean_bytes, compute, numeric_view, pa
 from panstream.engine.rows.arrow_predicates import ArrowPredicateCompiler
 from panstream.engine.rows.row_batch import arrow_type
 from panstream.engine.rows.wiping import wipe_unused
+from panstream.engine.sql.expressions import parse_sql
 from panstream.errors import EvaluationFailed, MissingExtra, UnsupportedQuery
 
 Kind = Literal["mask", "value", "key"]
@@ -28,10 +29,10 @@ _SETTINGS = (
     "threads = 1",
     "memory_limit = '512MB'",
     "temp_directory = ''",
-    # What two expressions have in common would be computed once, outside of their TRY: one row would fail the batch.
+    # A common subexpression would be computed before the TRY around each: an error in one row would fail the batch.
     "disabled_optimizers = 'common_subexpressions'",
 )
-_NICETIES = (  # not known to every version
+_OPTIONAL_SETTINGS = (  # some versions lack one
     "error_on_division_by_zero = false",
     "ieee_floating_point_ops = false",
     "python_enable_replacements = false",
@@ -43,7 +44,7 @@ _NICETIES = (  # not known to every version
 _LOCKS = ("enable_external_access = false", "lock_configuration = true")
 _WHOLE = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _REAL = ("FLOAT", "DOUBLE", "DECIMAL", "HUGEINT", "UBIGINT", "UHUGEINT")
-_SOME = {  # a value of every type, to see whether an expression works
+_SAMPLE_VALUES = {  # to try an expression before the first row
     "int": "1::BIGINT",
     "double": "1::DOUBLE",
     "string": "'1'",
@@ -52,7 +53,7 @@ _SOME = {  # a value of every type, to see whether an expression works
     "timestamp": "TIMESTAMP '2020-01-01'",
     "date": "DATE '2020-01-01'",
 }
-_KEYS = {  # what a key is cast to, and the type of a column that it is like
+_KEYS = {  # of a DuckDB type: what a key is cast to, and the declared type that this is
     **dict.fromkeys(_WHOLE, ("BIGINT", "int")),
     **dict.fromkeys(_REAL, ("DOUBLE", "double")),
     "BOOLEAN": ("BOOLEAN", "bool"),
@@ -63,7 +64,7 @@ _KEYS = {  # what a key is cast to, and the type of a column that it is like
 
 
 class _DuckDBEvaluator:
-    """Expressions over columns ``names`` (in the order of their numbers), evaluated together."""
+    """Expressions that DuckDB evaluates together, in one statement per record batch."""
 
     def __init__(self, columns: Mapping[str, str], *, forbidden: str | None = None) -> None:
         self._columns = dict(columns)
@@ -75,11 +76,11 @@ class _DuckDBEvaluator:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that DuckDB gets to see."""
+        """The columns that are passed to DuckDB."""
         return tuple(self._names)
 
     def constant(self, sql: str) -> Any:
-        """Return the value of an expression without columns."""
+        """Return the value of an expression without columns; raise UnsupportedQuery if it has none."""
         value = None
         connection = self._connection
         with contextlib.suppress(self._error):
@@ -89,8 +90,13 @@ class _DuckDBEvaluator:
         return value
 
     def add(self, tree: Any, kind: Kind) -> tuple[int, str]:
-        """Take in an expression; return the number of its result and its type: BOOLEAN, BIGINT or DOUBLE, or that of a
-        column for a key.
+        """Add an expression to the statement.
+
+        Returns:
+            The index of its result, and its type: BOOLEAN, BIGINT or DOUBLE; for a key, as columns are declared.
+
+        Raises:
+            UnsupportedQuery: DuckDB does not accept it, or its type does not suit its use.
         """
         text = str(tree.sql(dialect="duckdb"))
         sql = self._renamed(tree)
@@ -114,7 +120,7 @@ class _DuckDBEvaluator:
         return len(self._results) - 1, target
 
     def evaluate(self, batch: Any) -> list[Any]:
-        """Return the results for a record batch, as Arrow arrays with nulls where there is no value."""
+        """Return the results for a record batch as Arrow arrays, NULL where there is no value."""
         if not self._results:
             return []
         shown = pa.Table.from_arrays(
@@ -153,7 +159,7 @@ class _DuckDBEvaluator:
         return self._opened
 
     def _renamed(self, tree: Any) -> str:
-        """Return the expression with columns by number: names that differ only in case are one to DuckDB."""
+        """Return the expression with numbered columns: DuckDB ignores the case of names."""
         from sqlglot import expressions
 
         def rename(node: Any) -> Any:
@@ -168,8 +174,8 @@ class _DuckDBEvaluator:
         return str(tree.transform(rename).sql(dialect="duckdb"))
 
     def _works(self, sql: str) -> bool:
-        """Return whether an expression can be computed at all: patterns, for one, are only checked at work."""
-        row = ", ".join(f"{_SOME[self._columns[name]]} AS c{index}" for index, name in enumerate(self._names))
+        """Return whether an expression can be computed: DuckDB checks a pattern, for one, when it evaluates it."""
+        row = ", ".join(f"{_SAMPLE_VALUES[self._columns[name]]} AS c{index}" for index, name in enumerate(self._names))
         connection = self._connection
         try:
             connection.execute(f"SELECT TRY({sql}) FROM (SELECT {row})").fetchall()
@@ -192,7 +198,7 @@ def _database(duckdb: Any) -> Any:
     connection = duckdb.connect(":memory:")
     for setting in _SETTINGS:
         connection.execute(f"SET {setting}")
-    for setting in _NICETIES:
+    for setting in _OPTIONAL_SETTINGS:
         with contextlib.suppress(duckdb.Error):
             connection.execute(f"SET {setting}")
     for setting in _LOCKS:
@@ -213,7 +219,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumericColumn:
-    """One number a row, int64 or float64; ``valid`` marks those that are there."""
+    """One number per row, int64 or float64; ``valid`` is false where it is missing."""
 
     numbers: NDArray[np.int64] | NDArray[np.float64]
     valid: Mask
@@ -224,20 +230,20 @@ class NumericColumn:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KeyColumn:
-    """One key a row, as an Arrow array with nulls where there is none."""
+    """One key per row as an Arrow array, NULL where it is missing."""
 
     column: Any
 
 
 Result: TypeAlias = Mask | NumericColumn | KeyColumn
-_Step: TypeAlias = Callable[[Any, list[Any]], Result]  # batch and DuckDB's results to one result
+_Step: TypeAlias = Callable[[Any, list[Any]], Result]  # from a record batch and DuckDB's results
 
 
 class Evaluator:
     """The expressions of all queries, checked against the declared columns and ready for micro-batches.
 
-    Conditions on the user column must be plain: =, <>, IN, LIKE 'prefix%', and <, <=, >, >=, BETWEEN for whole numbers.
-    ``plain=False`` leaves everything else to DuckDB, which must make no difference but for speed.
+    Conditions on the user column must be simple, since DuckDB never gets ids: =, <>, IN, LIKE 'prefix%', and <, <=, >,
+    >=, BETWEEN for integers. ``plain=False`` evaluates everything else in DuckDB: same results, slower.
     """
 
     def __init__(
@@ -255,31 +261,32 @@ class Evaluator:
         self._prefers_plain = plain
         self._used: set[str] = set()
         self._kinds: dict[Expression, str] = {}
-        self._made: list[tuple[list[Any], list[Any]]] = []  # what DuckDB returned, and the columns it was made from
+        # DuckDB's results, to be wiped, and the columns of the input that they may share memory with.
+        self._unwiped: list[tuple[list[Any], list[Any]]] = []
         self._steps = {expression: self._step(expression) for expression in dict.fromkeys(expressions)}
         self._order = tuple(expressions)
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the expressions are about."""
+        """The columns that the expressions use."""
         return frozenset(self._used)
 
     def evaluate(self, batch: Any) -> list[Result]:
-        """Return one result an expression, in order; equal expressions share theirs."""
+        """Return one result per expression, in order; equal expressions share one."""
         rich = self._duck.evaluate(batch)
         if rich:
-            self._made.append((rich, list(batch.columns)))
+            self._unwiped.append((rich, list(batch.columns)))
         results = {expression: step(batch, rich) for expression, step in self._steps.items()}
         return [results[expression] for expression in self._order]
 
     def wipe(self) -> None:
-        """Overwrite what DuckDB returned; results must not be used afterwards."""
-        for computed, columns in self._made:
+        """Overwrite DuckDB's results since the last call; they must not be used afterwards."""
+        for computed, columns in self._unwiped:
             wipe_unused(computed, columns)
-        self._made.clear()
+        self._unwiped.clear()
 
     def kind_of(self, key: Expression) -> str:
-        """Return the type of a key, as columns are declared."""
+        """Return the type of a key expression, as columns are declared."""
         return self._kinds[key]
 
     def close(self) -> None:
@@ -287,7 +294,9 @@ class Evaluator:
         self._duck.close()
 
     def _step(self, expression: Expression) -> _Step:
-        tree = _parsed(expression.sql)
+        tree = parse_sql(expression.sql)
+        if tree is None:
+            raise UnsupportedQuery("this is not a SQL expression")
         names = {node.name for node in tree.walk() if type(node).__name__ == "Column"}
         for name in names:
             if name not in self._columns:
@@ -344,21 +353,8 @@ class Evaluator:
         return lambda batch, rich: NumericColumn(np.full(batch.num_rows, number), np.ones(batch.num_rows, bool))
 
 
-def _parsed(sql: str) -> Any:
-    from sqlglot import errors, parse_one
-
-    tree = None
-    try:
-        tree = parse_one(sql, read="duckdb")
-    except errors.SqlglotError:
-        tree = None
-    if tree is None:
-        raise UnsupportedQuery("this is not a SQL expression")
-    return tree
-
-
 def _values(array: Any) -> NumericColumn:
-    """Return the numbers of a column, with zero where there is none."""
+    """Return the numbers of a column, 0 where it is NULL or not finite."""
     if pa.types.is_floating(array.type):
         valid = boolean_bytes(compute.is_finite(array))
         numbers = np.asarray(numeric_view(array), np.float64)

@@ -1,13 +1,13 @@
 """Batches of rows, typed and checked (``RowBatch``), and what each query selects of them (``QuerySelection``).
 
-Bad rows are known by their number and a reason that names a column and a rule, never by what stands in them, and only
-their sender is told.
+A bad row is reported by its number and a reason that names a column and a rule, never its content, and to its sender
+only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, null_of, numeric_view, pa
 from panstream.engine.config.config import StreamConfig
-from panstream.engine.rows.wiping import NONE_LENT, BorrowedMemory, shares, wipe_array
+from panstream.engine.rows.wiping import NOTHING_BORROWED, BorrowedMemory, shares, wipe_array
 from panstream.errors import InvalidParameter
 from panstream.primitives.inputs.argument import read_only
 from panstream.primitives.memory.scratch import clear_registers
@@ -23,8 +23,7 @@ from panstream.primitives.memory.scratch import clear_registers
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.uint16]
 
-# Codes of rows that are not made as they should be
-RAGGED = 1
+RAGGED = 1  # the first codes: faults of a row as such, in the order of _FAULTS
 NOT_JSON = 2
 ENDLESS = 3
 NOT_LOG = 4
@@ -56,7 +55,7 @@ _TYPES = {
 
 
 def arrow_type(kind: str) -> Any:
-    """Return the Arrow type in which a column declared as ``kind`` travels.
+    """Return the Arrow type of a column that is declared as ``kind``.
 
     >>> arrow_type("int")
     DataType(int64)
@@ -68,7 +67,7 @@ def arrow_type(kind: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSchema:
-    """The columns that are read, with their declared types, and the one that holds user ids."""
+    """The columns to read, with their declared types, and the name of the one that holds user ids."""
 
     columns: Mapping[str, str]
     user: str | None = None
@@ -76,9 +75,12 @@ class RowSchema:
 
     @classmethod
     def of(cls, stream: StreamConfig, needed: Iterable[str] | None = None) -> RowSchema:
-        """Return the part of a stream that is needed: nothing else is ever read.
+        """Return the schema of the needed columns of a stream; other columns are never read.
 
-        Where no column is needed, as for COUNT(*), the first one is read, since rows are counted by it.
+        Where no column is needed, as for COUNT(*), the first one is read: its length is the number of rows.
+
+        Raises:
+            InvalidParameter: A needed column is not declared.
         """
         wanted = set(stream.columns if needed is None else needed) or {next(iter(stream.columns))}
         for name in wanted:
@@ -91,25 +93,25 @@ class RowSchema:
     def arrow(self) -> Any:
         """Return the Arrow schema of a batch.
 
-        A string column may come dictionary-encoded and the user column as uint64, if the input has it so.
+        If the input has them so, string columns are dictionary-encoded and the user column is uint64 instead.
         """
         return pa.schema([(name, arrow_type(kind)) for name, kind in self.columns.items()])
 
     def type_error_code(self, name: str) -> int:
-        """Return the code of a row whose value in a column does not fit."""
+        """Return the code of a row whose value in a column is not of its declared type."""
         return len(_FAULTS) + 2 * list(self.columns).index(name)
 
     def missing_code(self, name: str) -> int:
-        """Return the code of a row without a user."""
+        """Return the code of a row that has NULL in the user column."""
         return self.type_error_code(name) + 1
 
     def mark(self, codes: Codes, bad: Mask | None, code: int) -> None:
-        """Note a fault of some rows; the first one of a row counts."""
+        """Store a fault of some rows in ``codes``; a row keeps its first one."""
         if bad is not None:
             codes[bad & (codes == 0)] = code
 
     def reason(self, code: int) -> str:
-        """Return in words what is wrong with a row: a rule, never what stands there.
+        """Return the message for a code: the column and the rule, never the value.
 
         >>> schema = RowSchema(columns={"age": "int"})
         >>> schema.reason(schema.type_error_code("age"))
@@ -147,7 +149,7 @@ def _no_numbers() -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BatchResult:
-    """What became of some rows: for whoever sent them, and nobody else."""
+    """What became of the rows of a batch. Private to their sender: it must not be published."""
 
     new: bool  # False if they were applied before
     skipped: NDArray[np.int64] = field(default_factory=_no_numbers)  # numbers of the rows that some query could not use
@@ -156,10 +158,10 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class QuerySelection:
-    """What one query looks at: ``rows`` are chosen, and of those it cannot use the ``unusable``.
+    """The input of one query: ``rows`` are those that its WHERE selects, ``unusable`` those whose value is missing.
 
-    Every column is as long as the rows are many, or None where the query has no use for it; ``groups`` is -1 for
-    undeclared keys.
+    Every other column has an entry per row of the batch, or is None where the query has no use for it; ``groups`` is -1
+    for undeclared keys.
     """
 
     rows: Mask
@@ -167,42 +169,48 @@ class QuerySelection:
     values: NDArray[np.float64] | None = None
     weights: NDArray[np.int64] | None = None
     groups: NDArray[np.int64] | None = None
-    names: Any = None  # an Arrow array of texts or whole numbers, of keys that nobody listed
+    names: Any = None  # an Arrow array of strings or integers: keys of an open domain
 
     @classmethod
     def select_all(cls, count: int, **columns: Any) -> Self:
-        """Return all of some rows."""
+        """Return the selection of all of ``count`` rows."""
         return cls(**{"rows": np.ones(count, bool), "unusable": np.zeros(count, bool), **columns})
 
     def part(self, start: int, stop: int) -> QuerySelection:
-        """Return consecutive rows."""
-        columns = (self.rows, self.unusable, self.values, self.weights, self.groups, self.names)
-        names = ("rows", "unusable", "values", "weights", "groups", "names")
-        return QuerySelection(**{n: None if c is None else c[start:stop] for n, c in zip(names, columns, strict=True)})  # type: ignore[arg-type]
+        """Return the selection of the rows from ``start`` to ``stop``."""
+        parts: dict[str, Any] = {}
+        for column in fields(self):
+            whole = getattr(self, column.name)
+            parts[column.name] = None if whole is None else whole[start:stop]
+        return QuerySelection(**parts)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RowBatch:
-    """Some rows of one producer; bad ones are among them, since their times count.
+    """A batch of rows of one producer. Bad rows are included, since their event times move the watermark.
 
-    A reader fills ``columns``, typed as declared, and ``codes``: 0, or the fault of a row as its schema knows it.
-    ``borrowed`` is memory of the columns that belongs to the caller. The selector adds ``times`` (seconds of event
-    time, NaN where unknown, None where the time of arrival counts), ``queries``, and ``ids`` as a NumPy or Arrow array
-    if a query needs them.
-
-    Rows with a ``producer`` are applied once, however often they are sent. ``sequence`` is its position after them
-    (rows read so far for files, the last entry's id for Redis): it grows, and a feed told the last one applied goes on
-    behind it. Rows of several producers that were joined are named by ``origins``, and are known to be new. ``token``
-    goes to ``EventSource.acknowledge`` once the state is durable. ``first_row`` is the first one's number for the
-    sender (None: they are told by their places, from 0 on), and ``labels`` is what the sender calls the rows, where
-    those are not numbers.
+    Attributes:
+        columns: A record batch, typed as declared. Filled by the reader.
+        count: Number of rows.
+        codes: Per row 0, or the code of its fault in the schema. Filled by the reader.
+        ids: User ids as a NumPy or Arrow array, if a query needs them. Filled by the selector, as are the next two.
+        times: Event times in seconds, NaN where unknown; None where the time of arrival counts.
+        queries: The selection of every query.
+        borrowed: Memory of the columns that belongs to the caller and is never overwritten.
+        producer: Who sent the rows. A batch of a producer is applied once, however often it is sent.
+        sequence: The producer's position after these rows, which only grows: rows read so far for files, the id of the
+            last entry for Redis. A source that is given the last one applied continues after it.
+        origins: Producers and sequences of batches that were joined; all of them are known to be new.
+        token: Passed to ``EventSource.acknowledge`` once the state is durable.
+        first_row: The sender's number of the first row; None counts from 0.
+        labels: What the sender calls the rows, where those are not numbers.
     """
 
     columns: Any = field(default=None, repr=False)
-    count: int = -1  # as many as the columns have
-    codes: Codes = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)  # without any, nothing is wrong
+    count: int = -1  # -1: taken from the columns
+    codes: Codes = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)  # empty: all 0
     ids: Any = field(default=None, repr=False)
-    borrowed: BorrowedMemory = field(default=NONE_LENT, repr=False)
+    borrowed: BorrowedMemory = field(default=NOTHING_BORROWED, repr=False)
     times: NDArray[np.float64] | None = field(default=None, repr=False)
     queries: Mapping[str, QuerySelection] = field(default_factory=dict, repr=False)
     first_row: int | None = None
@@ -218,14 +226,14 @@ class RowBatch:
 
     @classmethod
     def none(cls, schema: RowSchema) -> Self:
-        """Return no rows."""
+        """Return a batch without rows."""
         return cls(columns=pa.RecordBatch.from_pylist([], schema.arrow()))
 
     @classmethod
     def checked(
-        cls, columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: BorrowedMemory = NONE_LENT
+        cls, columns: dict[str, Any], schema: RowSchema, codes: Codes, *, borrowed: BorrowedMemory = NOTHING_BORROWED
     ) -> Self:
-        """Return rows of columns, checking what no conversion checks: missing ids, infinite numbers."""
+        """Return a batch of converted columns, and mark rows without an id or with a number that is not finite."""
         for name, column in columns.items():
             if name == schema.user and column.null_count:
                 schema.mark(codes, boolean_bytes(column.is_null()), schema.missing_code(name))
@@ -234,23 +242,23 @@ class RowBatch:
                 columns[name] = compute.if_else(arrow_mask(bad), null_of(column.type), column)
                 schema.mark(codes, bad, schema.type_error_code(name))
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        return cls(columns=batch, codes=codes, borrowed=lent)
+        return cls(columns=batch, codes=codes, borrowed=borrowed)
 
     def __len__(self) -> int:
         return self.count
 
     @property
     def bad(self) -> Mask:
-        """Which rows cannot be used."""
+        """A mask of the rows that cannot be used."""
         is_bad: Mask = self.codes != 0
         return is_bad
 
     def numbers(self, chosen: Mask) -> NDArray[np.int64]:
-        """Return the numbers of some rows, for their sender."""
+        """Return the sender's numbers of the chosen rows."""
         return np.flatnonzero(chosen) + (self.first_row or 0)
 
     def bad_rows(self, schema: RowSchema) -> list[BadRow]:
-        """Return the rows that cannot be used, for their sender."""
+        """Return number and reason of every row that cannot be used, for the report to the sender."""
         bad_rows = []
         for row in np.flatnonzero(self.codes).tolist():
             label = f"{self.labels[row]}: " if self.labels else ""
@@ -259,7 +267,7 @@ class RowBatch:
         return bad_rows
 
     def some_ids(self, keep: Mask) -> tuple[Any, bool]:
-        """Return the ids of some rows, and whether they are a copy that the caller has to wipe."""
+        """Return the ids of the rows to keep, and whether they are a copy that the caller must wipe."""
         ids = self.ids
         if keep.all():
             return ids, False
@@ -271,12 +279,12 @@ class RowBatch:
         return taken, not shares(getattr(taken, "indices", taken), ids)  # a dictionary is shared
 
     def split(self, rows: int) -> tuple[RowBatch, RowBatch]:
-        """Return the first rows and the others, as they were read; these must not be used any more."""
+        """Split after ``rows`` rows, before selection; this batch must not be used any more."""
         early = replace(self, columns=self.columns.slice(0, rows), codes=self.codes[:rows])
         return early, replace(self, columns=self.columns.slice(rows), codes=self.codes[rows:])
 
     def part(self, start: int, stop: int) -> RowBatch:
-        """Return consecutive rows as the queries see them."""
+        """Return the rows from ``start`` to ``stop``, after selection and without their columns."""
         return replace(
             self,
             columns=None,
@@ -289,7 +297,7 @@ class RowBatch:
         )
 
     def wipe(self) -> None:
-        """Overwrite the columns, but for memory that was lent; the rows must not be used afterwards."""
+        """Overwrite the columns except borrowed memory; the batch must not be used afterwards."""
         for column in self.columns.columns:
             wipe_array(column, self.borrowed)
         clear_registers()

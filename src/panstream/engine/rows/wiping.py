@@ -1,8 +1,8 @@
-"""Whose memory Arrow arrays are in, and overwriting what is ours and no longer used.
+"""Overwrite the memory of Arrow arrays that are no longer used.
 
-A conversion may return memory of its source (a cast that only changes the type, a slice, a filter that keeps all rows),
-and which do is up to pyarrow. So nothing is overwritten by rule: memory is compared, and what somebody still uses, or
-has only lent, is left alone.
+A conversion may return memory of its source (a cast that only changes the type, a slice, a filter that selects all
+rows), and pyarrow decides which ones do. So addresses are compared before anything is overwritten: memory that another
+array uses, or that belongs to the caller, stays as it is.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from panstream.engine.arrow import pa
 from panstream.primitives.memory.scratch import wipe, wipe_at
 
-_OFFSETS = {pa.string(): 4, pa.binary(): 4, pa.large_string(): 8, pa.large_binary(): 8}  # bytes each
+_OFFSETS = {pa.string(): 4, pa.binary(): 4, pa.large_string(): 8, pa.large_binary(): 8}  # bytes per offset
 _UNWIPED = {kind.id for kind in (pa.string_view(), pa.binary_view(), pa.null())}
 
 
 class BorrowedMemory:
-    """Stretches of memory that are not ours to write on.
+    """Address ranges that must not be overwritten.
 
     >>> table = pa.table({"n": [1, 2, 3]})
     >>> wipe_array(table["n"], BorrowedMemory.of(table.columns))
@@ -28,50 +28,51 @@ class BorrowedMemory:
     [1, 2, 3]
     """
 
-    __slots__ = ("_stretches",)
+    __slots__ = ("_ranges",)
 
-    def __init__(self, stretches: Iterable[tuple[int, int]] = ()) -> None:
-        self._stretches = tuple(stretches)
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._ranges = tuple(ranges)
 
     @classmethod
     def of(cls, arrays: Iterable[Any]) -> BorrowedMemory:
-        """Return the memory of some arrays, dictionaries included."""
+        """Return the address ranges of arrays, including their dictionaries."""
         return cls([(buffer.address, buffer.address + buffer.size) for array in arrays for buffer in _buffers(array)])
 
     def __or__(self, other: BorrowedMemory) -> BorrowedMemory:
-        return BorrowedMemory((*self._stretches, *other._stretches)) if other._stretches else self
+        return BorrowedMemory((*self._ranges, *other._ranges)) if other._ranges else self
 
     def contains(self, buffer: Any) -> bool:
-        """Return whether any byte of a buffer is among them."""
-        if not self._stretches:
+        """Return whether a buffer overlaps one of the ranges."""
+        if not self._ranges:
             return False
         first = buffer.address
         last = buffer.address + buffer.size
-        return True in [start < last and first < stop for start, stop in self._stretches]  # any() calls for each
+        return True in [
+            start < last and first < stop for start, stop in self._ranges
+        ]  # faster than any() over a generator
 
 
-NONE_LENT = BorrowedMemory()
+NOTHING_BORROWED = BorrowedMemory()
 
 
 def shares(one: Any, other: Any) -> bool:
     """Return whether two arrays have memory in common."""
-    lent = BorrowedMemory.of([one])
-    return any(lent.contains(buffer) for buffer in _buffers(other))
+    borrowed = BorrowedMemory.of([one])
+    return any(borrowed.contains(buffer) for buffer in _buffers(other))
 
 
-def wipe_unused(old: Iterable[Any], new: Iterable[Any], lent: BorrowedMemory = NONE_LENT) -> None:
-    """Overwrite the memory of ``old`` arrays of ours, but for what ``new`` ones made from them still use."""
-    retained = lent | BorrowedMemory.of(new)
+def wipe_unused(old: Iterable[Any], new: Iterable[Any], borrowed: BorrowedMemory = NOTHING_BORROWED) -> None:
+    """Overwrite the memory of ``old`` arrays, except what ``new`` arrays share with them and what is borrowed."""
+    retained = borrowed | BorrowedMemory.of(new)
     for array in old:
         wipe_array(array, retained)
 
 
-def wipe_array(array: Any, lent: BorrowedMemory = NONE_LENT) -> None:
-    """Overwrite the memory of an array of ours, but for buffers that were lent.
+def wipe_array(array: Any, borrowed: BorrowedMemory = NOTHING_BORROWED) -> None:
+    """Overwrite the rows of an array, except in borrowed buffers.
 
-    Only the array's own rows are overwritten, so slices of one block can be wiped one by one. Left alone: dictionaries,
-    which batches share, up to seven bits at either end of a bitmap, which belong to neighbours too, and nested types
-    and views, which no batch of the engine has.
+    Slices of one block can be wiped one by one. Not overwritten are dictionaries, which batches share, up to seven bits
+    at either end of a bitmap, which neighbouring slices share, and nested types and views, which no batch has.
     """
     if isinstance(array, np.ndarray):
         if array.dtype != object:
@@ -79,7 +80,7 @@ def wipe_array(array: Any, lent: BorrowedMemory = NONE_LENT) -> None:
         return
     if isinstance(array, pa.ChunkedArray):
         for chunk in array.chunks:
-            wipe_array(chunk, lent)
+            wipe_array(chunk, borrowed)
         return
     width = _OFFSETS.get(array.type)
     if width is None:
@@ -94,7 +95,7 @@ def wipe_array(array: Any, lent: BorrowedMemory = NONE_LENT) -> None:
     if start == stop:
         return
     held = array.buffers()
-    buffers = [None if buffer is None or lent.contains(buffer) else buffer for buffer in held]
+    buffers = [None if buffer is None or borrowed.contains(buffer) else buffer for buffer in held]
     if buffers[0] is not None:
         _wipe_bits(buffers[0], start, stop)
     if width is not None:
@@ -103,7 +104,7 @@ def wipe_array(array: Any, lent: BorrowedMemory = NONE_LENT) -> None:
         first = int(offsets[0])
         last = int(offsets[-1])
         _wipe_bytes(buffers[2], first, last)
-        # Where a slice begins or ends, its neighbour needs the offset; behind the last row there is no neighbour.
+        # Neighbouring slices share the offsets at both ends; the last slice of a block has no neighbour after it.
         is_last = (stop + 1) * width >= held[1].size
         _wipe_bytes(buffers[1], (start + 1) * width, (stop + is_last) * width)
     elif pa.types.is_boolean(array.type):
@@ -134,7 +135,7 @@ def _wipe_bytes(buffer: Any, start: int, stop: int) -> None:
 
 
 def grow_buffer(data: bytearray, used: int, size: int) -> bytearray:
-    """Return a larger buffer with the bytes that are used of another, which is overwritten."""
+    """Copy the first ``used`` bytes to a new buffer of ``size`` bytes, and overwrite the old one."""
     larger = bytearray(size)
     larger[:used] = memoryview(data)[:used]
     wipe(data)

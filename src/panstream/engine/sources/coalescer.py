@@ -12,7 +12,7 @@ import numpy as np
 
 from panstream.engine.arrow import pa
 from panstream.engine.rows.row_batch import RowBatch, RowSchema, arrow_type
-from panstream.engine.rows.wiping import NONE_LENT, wipe_unused
+from panstream.engine.rows.wiping import NOTHING_BORROWED, wipe_unused
 from panstream.errors import BadRowError
 
 
@@ -127,7 +127,7 @@ def concat_batches(parts: Sequence[RowBatch], schema: RowSchema) -> RowBatch:
     return RowBatch(
         columns=columns,
         codes=np.concatenate([part.codes for part in parts]),
-        borrowed=reduce(or_, (part.borrowed for part in parts), NONE_LENT),
+        borrowed=reduce(or_, (part.borrowed for part in parts), NOTHING_BORROWED),
     )
 
 

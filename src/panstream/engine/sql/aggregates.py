@@ -1,4 +1,4 @@
-"""Aggregates as people write them, and the conditions of WHERE and FILTER: read and checked."""
+"""Parse and check aggregate calls, and the conditions of WHERE and FILTER."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _USER_FUNCTIONS = {
 
 
 class AggregateParser:
-    """Reads aggregates and conditions, and remembers which columns they use."""
+    """Parses aggregates and conditions, and collects the columns that they use."""
 
     def __init__(self, scalars: ScalarScope) -> None:
         from sqlglot import expressions
 
         self._scalars = scalars
-        self._refuse = scalars.place.refuse
+        self._refuse = scalars.statement.refuse
         self._e = expressions
         self.used: set[str] = set()
         self.literal: dict[str, tuple[float, float]] = {}  # bounds of values that are CASE of literals
 
     def condition(self, node: Any) -> tuple[str, bool]:
-        """Return a condition as SQL that AND can be put behind, and whether it is about the user."""
+        """Return a condition as SQL that can be an operand of AND, and whether it is on the user column."""
         tree = self._scalars.resolve(node)
         names = self._scalars.names(tree)
         if self._scalars.user in names and len(names) > 1:
@@ -37,7 +37,7 @@ class AggregateParser:
         return _joinable(tree, self._scalars.text(tree)), self._scalars.user in names
 
     def parse_call(self, node: Any) -> AggregateCall | None:
-        """Return the aggregate that a node is; None if it is unknown."""
+        """Return the aggregate call of a node; None if it is not one."""
         e = self._e
         conditions = []
         if isinstance(node, e.Filter):
@@ -140,7 +140,7 @@ class AggregateParser:
         return float(node.this)
 
     def is_user(self, node: Any) -> bool:
-        """Return whether a node is the user column."""
+        """Return whether a node is the user column of the stream, not a lookup column of its name."""
         return (
             isinstance(node, self._e.Column)
             and node.name == self._scalars.user
@@ -149,12 +149,12 @@ class AggregateParser:
 
 
 def _joinable(tree: Any, text: str) -> str:
-    """Return a condition that AND can be put behind."""
+    """Return a condition as an operand of AND, in brackets if it needs them."""
     return f"({text})" if type(tree).__name__ in ("Or", "Xor") else text
 
 
 def _case_bounds(tree: Any) -> tuple[float, float] | None:
-    """Return the least and the largest number of a CASE all of whose results are literals."""
+    """Return the bounds of a CASE whose results are all literals; None for any other expression."""
     if type(tree).__name__ == "If":
         results = [tree.args.get("true"), tree.args.get("false")]
     elif type(tree).__name__ == "Case":

@@ -1,9 +1,9 @@
-"""Expressions that are functions of one row: what conditions, values and keys may be made of.
+"""Expressions that are functions of one row: the allowed form of conditions, values and keys.
 
-Every construct on the list takes the values of one row and gives at most one value for it: nothing random, no clock, no
-file, no state, no other row. So one row more or less changes what is counted by one row at most (docs/proofs/sql.md).
-Patterns must be literals, and run in an engine whose time grows with the length of the text only (RE2). What could make
-a long text of a short one (REPEAT, LPAD) is not on the list.
+Every allowed construct computes at most one value from the values of one row: no randomness, no clock, no file, no
+state, no other row. So adding or removing a row changes the counted rows by at most one (docs/proofs/sql.md). Patterns
+must be literals, and run in linear time (RE2). Functions that make a long string of a short one (REPEAT, LPAD) are not
+allowed: they could exhaust memory.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _INSTEAD = {
 }
 _NAMED = {"NOW": _INSTEAD["CurrentTimestamp"], "TODAY": _INSTEAD["CurrentDate"]}
 _USUAL = "comparisons, arithmetic, CASE, COALESCE, text and date functions of one row are"
-_DEEPEST = 20  # derived columns made of derived columns
+_DEEPEST = 20  # levels of derived columns that use derived columns
 
 
 def limit_nesting(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate what reads SQL, so that a text nested too deeply for the parser is refused like any other."""
+    """Decorate a function that parses SQL, so that a RecursionError of the parser becomes UnsupportedQuery."""
 
     @functools.wraps(function)
     def read(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -71,7 +71,7 @@ def limit_nesting(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def parse_sql(sql: str) -> Any:
-    """Return the tree of a statement or expression, None if it is no SQL."""
+    """Return the syntax tree of a statement or expression, None if it is not SQL."""
     from sqlglot import errors, parse_one
 
     with contextlib.suppress(errors.SqlglotError):
@@ -81,9 +81,9 @@ def parse_sql(sql: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupColumn:
-    """A column of a public lookup table, found by a key that is a function of the row."""
+    """A column of a public lookup table, joined by a key that is a function of the row."""
 
-    name: str  # as it stands in expressions
+    name: str  # in expressions
     lookup: str
     key: str
     column: str
@@ -92,16 +92,16 @@ class LookupColumn:
 
 @dataclass(frozen=True, slots=True)
 class StatementText:
-    """A statement, for saying where in it something stands."""
+    """A statement, for errors that give line and column."""
 
     text: str
 
     def refuse(self, node: Any, message: str, hint: str = "") -> UnsupportedQuery:
-        """Return the error that points at the first letter of a node."""
+        """Return an error at the first character of a node."""
         return self.at(self._start(node), message, hint)
 
     def _start(self, node: Any) -> int | None:
-        """Return where a node begins; of a function whose own place is not known, from where its arguments are."""
+        """Return the offset of a node; of a function without one, the offset of its name before its arguments."""
         from sqlglot import expressions
 
         if node is None:  # an argument that is missing
@@ -117,7 +117,7 @@ class StatementText:
         return start if called is None else called.start()
 
     def at(self, start: int | None, message: str, hint: str = "") -> UnsupportedQuery:
-        """Return the error that points at a letter."""
+        """Return an error at an offset."""
         if start is None:
             return UnsupportedQuery(message, hint=hint)
         preceding = self.text[:start]
@@ -126,7 +126,7 @@ class StatementText:
 
 
 def conjuncts(tree: Any) -> list[Any]:
-    """Return the conditions that AND joins, however they are bracketed."""
+    """Return the operands of AND, through any brackets."""
     kind = type(tree).__name__
     if kind == "Paren" and type(tree.this).__name__ == "And":
         return conjuncts(tree.this)
@@ -135,23 +135,22 @@ def conjuncts(tree: Any) -> list[Any]:
 
 @dataclass(slots=True)
 class ScalarScope:
-    """The columns that expressions may name, and the rules that they must keep.
+    """The columns that expressions may use, and the rules for expressions.
 
-    ``derived`` are expressions by name; ``tables`` maps names of joined lookup tables, or their aliases, to the columns
-    that they bring.
+    ``derived`` are expressions by name; ``tables`` maps names or aliases of joined lookup tables to their columns.
     """
 
-    place: StatementText
+    statement: StatementText
     columns: Mapping[str, str]
     user: str | None
     streams: frozenset[str] = frozenset()
     derived: Mapping[str, str] = field(default_factory=dict)
     tables: dict[str, dict[str, LookupColumn]] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)  # names of derived columns that were put in
+    used: set[str] = field(default_factory=set)  # names of derived columns that were substituted
     _depth: int = 0
 
     def resolve(self, node: Any) -> Any:
-        """Return an expression of declared and looked-up columns only, in place of what stands in the statement."""
+        """Return an expression of declared and lookup columns only, with derived columns substituted."""
         from sqlglot import expressions
 
         def put_in(part: Any) -> Any:
@@ -170,17 +169,17 @@ class ScalarScope:
         if table in self.tables:
             return self._looked_up(node, table)
         if table and table not in self.streams:
-            raise self.place.refuse(node, f"{table!r} is neither the stream nor a joined lookup table")
+            raise self.statement.refuse(node, f"{table!r} is neither the stream nor a joined lookup table")
         if name in self.columns:
             return self._exactly(node, name)
         if name in self.derived:
             if self._depth > _DEEPEST:
-                raise self.place.refuse(node, f"derived column {name!r} refers to itself")
+                raise self.statement.refuse(node, f"derived column {name!r} refers to itself")
             self.used.add(name)
             self._depth += 1
             inner = parse_one(self.derived[name], read="duckdb")
             for part in inner.walk():
-                part.meta.clear()  # places of another text
+                part.meta.clear()  # offsets in another text
             resolved = exp.Paren(this=self.resolve(inner))
             resolved.meta.update(node.this.meta)
             self._depth -= 1
@@ -189,17 +188,17 @@ class ScalarScope:
         if len(owners) == 1:
             return self._looked_up(node, owners[0])
         if owners:
-            raise self.place.refuse(node, f"column {name!r} is in several tables", f"write {owners[0]}.{name}")
+            raise self.statement.refuse(node, f"column {name!r} is in several tables", f"write {owners[0]}.{name}")
         known_columns = [*self.columns, *self.derived]
         near = difflib.get_close_matches(name, known_columns, 1)
         hint = f"did you mean {near[0]}?" if near else f"declared: {', '.join(known_columns)}"
-        raise self.place.refuse(node, f"column {name!r} is not declared", hint)
+        raise self.statement.refuse(node, f"column {name!r} is not declared", hint)
 
     def _looked_up(self, node: Any, table: str) -> Any:
         lookup_column = self.tables[table].get(node.name)
         if lookup_column is None:
             known_columns = ", ".join(self.tables[table])
-            raise self.place.refuse(
+            raise self.statement.refuse(
                 node, f"lookup table {table!r} has no column {node.name!r}", f"it has {known_columns}"
             )
         return self._exactly(node, lookup_column.name)
@@ -223,7 +222,7 @@ class ScalarScope:
         return str(node.sql(dialect="duckdb"))
 
     def _check_fixed(self, part: Any, kind: str) -> None:
-        """Refuse patterns, formats and units that a row could choose: whether they are valid is checked once."""
+        """Refuse patterns, formats and units that are not literals: their validity is checked once, before any row."""
         fixed = {"TimeToStr": part.args.get("format"), "DateDiff": part.args.get("unit")}
         if kind in _PATTERNS:
             fixed[kind] = part.expression
@@ -231,16 +230,16 @@ class ScalarScope:
             fixed[kind] = part.expressions[0] if part.name.upper() == "DATE_PART" else None
         value = fixed.get(kind)
         if value is not None and type(value).__name__ not in ("Literal", "Var"):
-            raise self.place.refuse(part, "the pattern, format or unit must be a literal", "it is checked once")
+            raise self.statement.refuse(part, "the pattern, format or unit must be a literal", "it is checked once")
 
     def value(self, node: Any) -> str:
-        """Return a resolved expression that is not about the user."""
+        """Return a resolved expression that does not use the user column."""
         from sqlglot import expressions
 
         if next(node.find_all(expressions.AggFunc), None) is not None:
-            raise self.place.refuse(node, "aggregates cannot be nested")
+            raise self.statement.refuse(node, "aggregates cannot be nested")
         if self.user in self.names(node):
-            raise self.place.refuse(node, "the user column holds ids, not values", "use COUNT(DISTINCT ...)")
+            raise self.statement.refuse(node, "the user column holds ids, not values", "use COUNT(DISTINCT ...)")
         return self.text(node)
 
     def names(self, node: Any) -> set[str]:
@@ -253,11 +252,11 @@ class ScalarScope:
         from sqlglot import expressions
 
         if isinstance(part, expressions.Subquery | expressions.Select | expressions.Exists):
-            return self.place.refuse(part, "subqueries are not supported", "join a public lookup table instead")
+            return self.statement.refuse(part, "subqueries are not supported", "join a public lookup table instead")
         if isinstance(part, expressions.AggFunc):
             name = part.sql(dialect="duckdb").split("(")[0]
-            return self.place.refuse(part, f"{name} looks at many rows, not at one", "write it in SELECT or HAVING")
+            return self.statement.refuse(part, f"{name} looks at many rows, not at one", "write it in SELECT or HAVING")
         anonymous = kind == "Anonymous"
         name = part.name.upper() if anonymous else part.sql(dialect="duckdb").split("(")[0]
         hint = _NAMED.get(name) if anonymous else _INSTEAD.get(kind)
-        return self.place.refuse(part, f"{name} is not allowed here", hint or _USUAL)
+        return self.statement.refuse(part, f"{name} is not allowed here", hint or _USUAL)

@@ -1,8 +1,9 @@
-"""What an answer is made of: numbers that were read off one state, and arithmetic on them.
+"""Answers as arithmetic on numbers released from one state.
 
-Everything here is computed from released numbers, so it costs nothing. An interval is made of the intervals of all
-numbers that are read, each at a level that makes all of them hold together (Bonferroni): whatever depends on whatever,
-the result is covered.
+Privacy: post-processing of released numbers; it has no loss.
+
+Error: The interval combines those of all numbers in the formula. Each is taken at a level at which all of them hold
+together (Bonferroni), so that coverage does not depend on how the numbers are correlated.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Literal, TypeAlias
 from panstream.core.estimate import Estimate
 
 What: TypeAlias = str | float | None
-"""What is read off a state: its own answer, a moment by name, or a quantile."""
+"""A released number of a state: its answer, a moment by name, or a quantile."""
 Ends: TypeAlias = tuple[float, float]
 Sign = Literal["+", "-", "*", "/"]
 
-_STEP = 1e-6  # of a standard error, for slopes
+_STEP = 1e-6  # of a standard error, for numerical derivatives
 
 
 @dataclass(frozen=True, slots=True)
 class StateValue:
-    """A number that is read off the state."""
+    """A released number of the state."""
 
     what: What = None
 
@@ -39,7 +40,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class SquareRoot:
-    """The square root, of what is at least 0."""
+    """The square root; of a negative number, 0."""
 
     of: Formula
 
@@ -58,7 +59,7 @@ OWN = StateValue()
 
 
 def evaluate(formula: Formula, value_of: Callable[[What], float]) -> float:
-    """Return the value; NaN where there is none.
+    """Return the value of a formula; NaN where it is undefined.
 
     >>> evaluate(Arithmetic("/", StateValue("sum"), StateValue("count")), {"sum": 6.0, "count": 4.0}.__getitem__)
     1.5
@@ -78,9 +79,9 @@ def evaluate(formula: Formula, value_of: Callable[[What], float]) -> float:
 
 
 def estimate_formula(formula: Formula, read: Callable[[What], Estimate], name: str) -> Estimate:
-    """Return the estimate with its interval; ``name`` is what it is called where it is computed.
+    """Return the estimate of a formula with its interval; ``name`` is used in its description.
 
-    It is computed from unclipped numbers, whose errors cancel on average, and then moved into what is possible.
+    It is computed from unclipped numbers, whose errors cancel on average, and then clipped to the possible range.
     """
     if isinstance(formula, StateValue):
         return read(formula.what)
@@ -129,7 +130,7 @@ def _deviation(estimate: Estimate) -> Estimate:
 
 
 def state_values_in(formula: Formula) -> Iterator[What]:
-    """Yield all that is read off the state."""
+    """Yield every released number in a formula."""
     if isinstance(formula, StateValue):
         yield formula.what
     elif isinstance(formula, SquareRoot):
@@ -140,7 +141,7 @@ def state_values_in(formula: Formula) -> Iterator[What]:
 
 
 def _error(formula: Formula, estimates: dict[What, Estimate], value: float) -> float:
-    """Return the standard error by the delta method; of several numbers the most that it can be."""
+    """Return the standard error by the delta method, for the worst correlation of the numbers."""
     total = 0.0
     for what, estimate in estimates.items():
         error = estimate.standard_error
@@ -153,7 +154,7 @@ def _error(formula: Formula, estimates: dict[What, Estimate], value: float) -> f
 
 
 def _ends(formula: Formula, ends: dict[What, Ends]) -> Ends:
-    """Return the least and the largest result for numbers between these ends."""
+    """Return the range of a formula whose numbers lie in these intervals (interval arithmetic)."""
     if isinstance(formula, StateValue):
         return ends[formula.what]
     if isinstance(formula, Constant):
@@ -176,7 +177,7 @@ def _ends(formula: Formula, ends: dict[What, Ends]) -> Ends:
 
 
 def _over_zero(left: Ends, right: Ends) -> Ends:
-    """Return the ends of a quotient whose divisor may be 0: open, but for the sign where that is sure."""
+    """Return the range of a quotient whose divisor may be 0: infinite, except where the sign is certain."""
     if right == (0.0, 0.0) or (right[0] < 0.0 < right[1]):
         return -math.inf, math.inf
     quotients = [a / b for a in left for b in right if b and math.isfinite(b)] or [0.0]

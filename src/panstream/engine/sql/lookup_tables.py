@@ -1,6 +1,6 @@
 """Public lookup tables: a CSV or Parquet file that a configuration names, joined by a unique key.
 
-A key is in the table once, so a row of the stream finds one row of it at most: a join is a function of one row.
+Keys are unique, so a row of the stream matches at most one row of the table: the join is a function of one row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from panstream.errors import ConfigError, translate_errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupTable:
-    """A table by its unique ``key``. Its types are read from the file: that is public."""
+    """A public table with a unique ``key``; column types come from the file."""
 
     name: str
     key: str
@@ -26,7 +26,7 @@ class LookupTable:
 
     @classmethod
     def read(cls, name: str, file: Path, key: str) -> LookupTable:
-        """Read a table; raise ConfigError if a key is missing or there twice."""
+        """Read a table; raise ConfigError if it cannot be read, or a key is NULL or occurs twice."""
         from panstream.engine.arrow import kind_of
 
         label = f"[lookup.{name}]"
@@ -48,7 +48,7 @@ class LookupTable:
 
 
 def read_group_keys(file: Path, column: str, label: str) -> list[Any]:
-    """Return the keys of a group that a file lists: its column of that name, or its only one."""
+    """Return the group keys in a file: the column of that name, or the only one."""
     table, _ = _table(file, label)
     names = table.schema.names
     if column not in names and len(names) != 1:
@@ -60,7 +60,7 @@ def read_group_keys(file: Path, column: str, label: str) -> list[Any]:
 def _table(file: Path, label: str) -> tuple[Any, bytes]:
     from panstream.engine.arrow import pa
 
-    def told(error: Exception) -> ConfigError:
+    def refusal(error: Exception) -> ConfigError:
         why = "there is no such file" if isinstance(error, FileNotFoundError) else "it cannot be read as a table"
         return ConfigError(f"{label}: {file.name}: {why}")
 
@@ -70,7 +70,7 @@ def _table(file: Path, label: str) -> tuple[Any, bytes]:
 
     if file.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"{label}: the file must end in .csv or .parquet, got {file.name!r}")
-    table, data = translate_errors(read, (OSError, pa.ArrowException, UnicodeDecodeError), told)
+    table, data = translate_errors(read, (OSError, pa.ArrowException, UnicodeDecodeError), refusal)
     if len(set(table.schema.names)) < len(table.schema.names):
         raise ConfigError(f"{label}: {file.name} has two columns of the same name")
     return table, data

@@ -1,8 +1,8 @@
-"""One SELECT, checked and taken apart: what is asked, of which rows, in which groups, and what of it is shown.
+"""Parse and check one SELECT: its aggregates, conditions, groups, and the view of its answers.
 
-What looks at rows must be a function of one row (``scalars``); what looks at answers is computed from released numbers
-(``formulas``, ``views``). Everything else is refused with its place and the nearest thing that works: a query is a
-promise about privacy, so nothing is guessed.
+Expressions over rows must be functions of one row (``expressions``); expressions over answers are computed from
+released numbers (``formulas``, ``result_view``). Everything else is refused with its line and column and the nearest
+supported construct. Nothing is guessed: the privacy claim is about exactly this query.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Aggregate", "Output", "ParsedQuery", "ParsedSelect", "check_derived"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One answer of a query: its name, and how it is read off the state."""
+    """One answer of a query: its name, and its formula over the numbers of the state."""
 
     name: str
     aggregate: Aggregate
@@ -35,45 +35,45 @@ class Output:
 
     @property
     def additive(self) -> bool:
-        """Return whether answers about two periods add up to that about both."""
+        """Return whether the answers for two disjoint periods add up to the answer for both."""
         return self.aggregate in (Aggregate.COUNT, Aggregate.SUM) and not isinstance(self.formula, Arithmetic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedQuery:
-    """What one state is asked. Expressions are SQL of declared columns, free of the user column unless said
+    """The query of one state. Expressions are SQL over declared columns, without the user column unless said
     otherwise.
     """
 
     aggregate: Aggregate
     stream: str
     outputs: tuple[Output, ...]
-    alone: bool = True  # whether the statement has no other answer, so that the query's name says it all
+    single_output: bool = True  # whether the statement has no other answer; then the answer has the query's name
     value: str | None = None  # scalar expression that is summed, averaged, ...
     weight: str | None = None  # signed weight of a turnstile question
     constants: tuple[float, ...] = ()  # q of a quantile, tau, threshold
     bounds: tuple[float, float] | None = None  # of the value, where it says whether a condition holds
     literal_bounds: tuple[float, float] | None = None  # of the value, where it is a CASE of literals
     where: str | None = None  # condition on other columns
-    user_where: str | None = None  # condition on the user column alone
+    user_where: str | None = None  # condition on the user column only
     group_by: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()  # what each of them is computed from
-    whole_key: bool = False  # whether the only one is a column of whole numbers
+    keys: tuple[str, ...] = ()  # the expression of each
+    integer_key: bool = False  # whether there is one key, a column of integers
     columns: frozenset[str] = frozenset()  # every column that must be read, the user column included
     joined: tuple[LookupColumn, ...] = ()
-    meaning: Mapping[str, str] = field(default_factory=dict)  # derived columns and lookup tables, as they are now
+    meaning: Mapping[str, str] = field(default_factory=dict)  # definitions of derived columns, digests of lookup tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedSelect:
-    """A statement taken apart: the states that answer it, and what is shown of their answers."""
+    """A parsed statement: the queries of its states, and the view of their answers."""
 
     parts: tuple[ParsedQuery, ...]
     view: ResultView
 
     @property
     def is_open_domain(self) -> bool:
-        """Whether all that is asked is how often each value of one key comes, which needs no list of values."""
+        """Whether the statement only counts rows per value of one key, which works without declared values."""
         first = self.parts[0]
         plain = len(self.parts) == 1 and first.aggregate is Aggregate.COUNT and len(first.group_by) == 1
         return plain and [output.formula for output in first.outputs] == [OWN]
@@ -151,7 +151,7 @@ def check_derived(
 
 
 class _SelectParser:
-    """Walks one SELECT and refuses what it does not know."""
+    """Parses one SELECT; anything that is not supported raises UnsupportedQuery."""
 
     def __init__(self, tree: Any, scalars: ScalarScope, stream: str, lookups: dict[str, LookupTable]) -> None:
         from sqlglot import expressions
@@ -161,7 +161,7 @@ class _SelectParser:
         self.stream = stream
         self.lookups = lookups
         self.e = expressions
-        self.refuse = scalars.place.refuse
+        self.refuse = scalars.statement.refuse
         self.aggregates = AggregateParser(scalars)
         self.used = self.aggregates.used
         self.conditions: list[str] = []
@@ -180,7 +180,7 @@ class _SelectParser:
         outputs = shown.outputs()
         view = shown.view()
         self.used |= shown.used
-        states = group_into_states(shown.asked, self.conditions)
+        states = group_into_states(shown.calls, self.conditions)
         outputs_by_state: list[list[Output]] = [[] for _ in states]
         for name, formula, node in outputs:
             state_numbers = {
@@ -202,16 +202,16 @@ class _SelectParser:
         parts = [
             self._part(state, outputs, names, keys) for state, outputs in zip(states, outputs_by_state, strict=True)
         ]
-        alone = len(outputs) == 1
-        return ParsedSelect(parts=tuple(replace(part, alone=alone) for part in parts), view=view)
+        single_output = len(outputs) == 1
+        return ParsedSelect(parts=tuple(replace(part, single_output=single_output) for part in parts), view=view)
 
     def _part(
         self, state: StateSpec, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]
     ) -> ParsedQuery:
         where = list(self.conditions)
         user_where = list(self.user_conditions)
-        call = state.asked
-        value = state.asked.value
+        call = state.call
+        value = state.call.value
         if call.filter is not None:
             (user_where if call.about_user else where).append(call.filter)
         if call.aggregate is Aggregate.COUNT and value is not None:
@@ -233,7 +233,7 @@ class _SelectParser:
             user_where=" AND ".join(user_where) or None,
             group_by=names,
             keys=keys,
-            whole_key=[self.scalars.columns.get(key.strip('"')) for key in keys] == ["int"],
+            integer_key=[self.scalars.columns.get(key.strip('"')) for key in keys] == ["int"],
             columns=frozenset((self.used - set(of_joined)) | user),
             joined=joined,
             meaning=self.meaning,
@@ -243,8 +243,8 @@ class _SelectParser:
         for part, value in self.tree.args.items():
             if value and part not in {*_CLAUSES, "kind", "hint"}:
                 name, hint = _INSTEAD.get(part, (part.rstrip("s_").upper(), "one SELECT over one stream"))
-                start = self.scalars.place.text.upper().find(name.split()[-1])
-                raise self.scalars.place.at(start if start >= 0 else None, f"{name} is not supported", hint)
+                start = self.scalars.statement.text.upper().find(name.split()[-1])
+                raise self.scalars.statement.at(start if start >= 0 else None, f"{name} is not supported", hint)
         window = next(self.tree.find_all(self.e.Window), None)
         if window is not None:
             raise self.refuse(window, "OVER is not supported", "use window = or every = for answers over time")
@@ -293,13 +293,13 @@ class _SelectParser:
             column: LookupColumn(name=f"{name}[{text}].{column}", lookup=name, key=text, column=column, kind=kind_of)
             for column, kind_of in lookup.columns.items()
         }
-        if side != "LEFT":  # a row that finds nothing is not in the join
+        if side != "LEFT":  # an inner join drops rows without a match
             matched = self.scalars.tables[alias][lookup.key].name
             self.used.add(matched)
             self.conditions.append(f'NOT "{matched}" IS NULL')
 
     def _join_key(self, join: Any, lookup: LookupTable, alias: str) -> Any:
-        """Return the stream's side of the condition, which must be: something = the table's unique key."""
+        """Return the stream's side of the join condition, which must be an equality with the table's unique key."""
         hint = f"write ON stream_column = {alias}.{lookup.key}"
         using = join.args.get("using")
         if using:
@@ -319,11 +319,11 @@ class _SelectParser:
 def _trees(statement: str) -> Any:
     sqlglot = import_optional("sqlglot", "a SQL query", "engine")
 
-    def told(error: Any) -> UnsupportedQuery:
+    def refusal(error: Any) -> UnsupportedQuery:
         details = (getattr(error, "errors", None) or [{}])[0]
         description = str(details.get("description") or "this is not SQL").partition(" but got <Token")[0]
-        if description.startswith("Required keyword"):  # names a class of the parser
+        if description.startswith("Required keyword"):  # the message names a class of the parser
             description = "an argument or expression is missing"
         return UnsupportedQuery(description, line=details.get("line"), column=details.get("col"))
 
-    return translate_errors(lambda: sqlglot.parse(statement, read="duckdb"), sqlglot.errors.SqlglotError, told)
+    return translate_errors(lambda: sqlglot.parse(statement, read="duckdb"), sqlglot.errors.SqlglotError, refusal)

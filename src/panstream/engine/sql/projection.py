@@ -1,4 +1,4 @@
-"""What a SELECT shows: keys of groups, answers by name, and HAVING, ORDER BY and LIMIT on those."""
+"""Parse the projection of a SELECT: group keys, named answers, and HAVING, ORDER BY and LIMIT on those."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _RANKED = (Aggregate.MIN, Aggregate.MAX)
 
 
 class Projection:
-    """The projection of a SELECT. Formulas read aggregates by number, ``#0`` on, until ``substitute`` says how."""
+    """The projection of a SELECT. Formulas refer to aggregates as ``#0``, ``#1``, … until ``substitute``."""
 
     def __init__(self, tree: Any, scalars: ScalarScope, aggregate: Callable[[Any], AggregateCall | None]) -> None:
         self._tree = tree
         self._scalars = scalars
         self._aggregate = aggregate
-        self._refuse = scalars.place.refuse
-        self.asked: list[AggregateCall] = []
+        self._refuse = scalars.statement.refuse
+        self.calls: list[AggregateCall] = []
         self.used: set[str] = set()  # columns of the keys
-        self._keys: list[tuple[str, str]] = []  # name, and what it is computed from
+        self._keys: list[tuple[str, str]] = []  # name and expression
         self._outputs: list[tuple[str, Formula, Any]] = []
         self._shown = 0
 
     # Keys.
 
     def keys(self, is_user: Callable[[Any], bool]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the names of the keys of GROUP BY, and the expressions that they are computed from."""
+        """Return the names and the expressions of the keys of GROUP BY."""
         group = self._tree.args.get("group")
         if group is not None:
             for part in group.walk():
@@ -62,7 +62,7 @@ class Projection:
         return names, tuple(text for _, text in self._keys)
 
     def _key(self, node: Any) -> tuple[str, Any]:
-        """Return the name of a key and its expression: it may be given by its place or alias in SELECT."""
+        """Return the name and the expression of a key, which may be given by its position or alias in SELECT."""
         items = self._tree.expressions
         kind = type(node).__name__
         if kind == "Literal" and not node.is_string:
@@ -76,7 +76,7 @@ class Projection:
         return _name(node), node
 
     def _at(self, number: Any, clause: str) -> Any:
-        """Return the column of SELECT at a place."""
+        """Return the column of SELECT at a position, counted from 1."""
         items = self._tree.expressions
         if not number.this.isdigit() or not 1 <= int(number.this) <= len(items):
             raise self._refuse(number, f"{clause} {number.this} names no column of SELECT")
@@ -122,12 +122,12 @@ class Projection:
 
     def aggregate_calls(self, formula: Formula) -> list[AggregateCall]:
         """Return the aggregates that a formula reads."""
-        return [self.asked[int(str(what)[1:])] for what in state_values_in(formula)]
+        return [self.calls[int(str(what)[1:])] for what in state_values_in(formula)]
 
     def substitute(self, formula: Formula, reads: Mapping[AggregateCall, Formula]) -> Formula:
-        """Return the formula with every aggregate as it is read off its state."""
+        """Return the formula with every aggregate replaced by its formula over its state."""
         if isinstance(formula, StateValue):
-            return reads[self.asked[int(str(formula.what)[1:])]]
+            return reads[self.calls[int(str(formula.what)[1:])]]
         if isinstance(formula, Arithmetic):
             return Arithmetic(formula.sign, self.substitute(formula.left, reads), self.substitute(formula.right, reads))
         return formula
@@ -136,12 +136,12 @@ class Projection:
         aggregate = self._aggregate(node)
         if aggregate is None:
             return None
-        if aggregate not in self.asked:
-            self.asked.append(aggregate)
-        return StateValue(f"#{self.asked.index(aggregate)}")
+        if aggregate not in self.calls:
+            self.calls.append(aggregate)
+        return StateValue(f"#{self.calls.index(aggregate)}")
 
     def _formula(self, node: Any, leaf: Callable[[Any], Formula | None]) -> Formula:
-        """Return arithmetic on what ``leaf`` knows."""
+        """Return the formula of an arithmetic expression; ``leaf`` gives those of its operands."""
         leaf_formula = leaf(node)
         if leaf_formula is not None:
             return leaf_formula
@@ -169,7 +169,7 @@ class Projection:
     # HAVING, ORDER BY, LIMIT.
 
     def view(self) -> ResultView:
-        """Return what is shown of the answers; call it after ``outputs``."""
+        """Return the view of the answers; call it after ``outputs``."""
         having = self._tree.args.get("having")
         order = self._tree.args.get("order")
         condition = None if having is None else self._condition(having.this)
@@ -184,7 +184,7 @@ class Projection:
         )
 
     def _answer(self, node: Any) -> Formula | None:
-        """Return an answer by its alias, by how it is written, or as a new one that is not shown."""
+        """Return an answer by its alias or by its expression; otherwise add one that is not shown."""
         items = self._tree.expressions
         for item in items:
             plain = _bare(item)

@@ -1,6 +1,6 @@
 """HAVING, ORDER BY and LIMIT: which released rows are shown, and in which order.
 
-All groups are released and paid for; a view is computed from released numbers only and costs nothing.
+Privacy: all groups are released and charged; the view is post-processing of released numbers and has no loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMPARED: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerComparison:
-    """A comparison of answers and numbers; answers are read by their names."""
+    """A comparison of formulas over named answers."""
 
     sign: Comparison
     left: Formula
@@ -44,7 +44,7 @@ class BooleanOp:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite of a condition."""
+    """The negation of a condition."""
 
     of: Condition
 
@@ -54,7 +54,7 @@ Condition: TypeAlias = AnswerComparison | BooleanOp | Not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortKey:
-    """By what rows are sorted: the key of a group, by its place, or an answer."""
+    """What rows are sorted by: a group key, by its index, or a formula over answers."""
 
     key: int | None = None
     by: Formula | None = None
@@ -64,7 +64,7 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultView:
-    """What a statement shows of its released rows. ``shown`` are the names of its answers, in order."""
+    """The view of the released rows. ``shown`` are the names of the answers, in order."""
 
     shown: tuple[str, ...] = ()
     having: Condition | None = None
@@ -73,7 +73,7 @@ class ResultView:
     offset: int = 0
 
     def rows(self, groups: Sequence[tuple[Any, ...]], answers: Sequence[Mapping[str, float | None]]) -> list[int]:
-        """Return the places of the groups that are shown, in order; an answer that is not there counts as NULL.
+        """Return the indices of the groups that are shown, in order; a missing answer counts as NULL.
 
         >>> from panstream.engine.sql.formulas import Constant, StateValue
         >>> above = AnswerComparison(">", StateValue("n"), Constant(2.0))
@@ -110,7 +110,7 @@ def _value(sorting: SortKey, group: tuple[Any, ...], read: Callable[[What], floa
 
 
 def _holds(condition: Condition, read: Callable[[What], float]) -> bool | None:
-    """Return whether a condition holds; None if that is unknown, as in SQL."""
+    """Return whether a condition holds; None if it is unknown, by the three-valued logic of SQL."""
     if isinstance(condition, Not):
         inner = _holds(condition.of, read)
         return None if inner is None else not inner

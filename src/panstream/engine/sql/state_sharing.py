@@ -1,9 +1,9 @@
-"""Which states answer the aggregates of a statement: as few as can be, since epsilon is split between them.
+"""Group the aggregates of a statement into as few states as possible, since epsilon is split between them.
 
 One tree of Bernstein parts answers COUNT(x), SUM(x), AVG(x), the variances and deviations of x; one histogram every
 quantile, minimum and maximum of x; and COUNT(*) with COUNT(*) FILTER (WHERE p) are the count and the sum of a value
-that is 1 where p holds and 0 elsewhere. In each of them a row moves the whole state no more than it moves a single
-count.
+that is 1 where p holds and 0 elsewhere. A row changes each of these states by no more than it changes a single count,
+so sharing costs no budget.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from panstream.engine.sql.formulas import OWN, Arithmetic, Constant, Formula, Sq
 
 
 class Aggregate(Enum):
-    """The questions, by their SQL name."""
+    """The supported aggregates, with their SQL form."""
 
     COUNT_DISTINCT = "COUNT(DISTINCT user)"
     COUNT = "COUNT(*)"
@@ -35,32 +35,32 @@ class Aggregate(Enum):
 
     @property
     def of_presence(self) -> bool:
-        """Whether it asks which users are there, so that weights of the stream say who comes and goes."""
+        """Whether it is about which users are present; then weights of +1 and -1 add and remove users."""
         return self in (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
 
     @property
     def of_users(self) -> bool:
-        """Whether it is about users, and not about rows."""
+        """Whether its unit is a user rather than a row."""
         return self.of_presence or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateCall:
-    """One aggregate as it stands in a statement; expressions are SQL of declared columns."""
+    """One aggregate call of a statement; expressions are SQL over declared columns."""
 
     aggregate: Aggregate
-    value: str | None = None  # of COUNT: what must be there to be counted
+    value: str | None = None  # of COUNT: rows where it is NULL are not counted
     weight: str | None = None
     constants: tuple[float, ...] = ()
     filter: str | None = None  # the condition of FILTER (WHERE ...)
-    about_user: bool = False  # whether that is a condition on the user column
+    about_user: bool = False  # whether the filter is on the user column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSpec:
-    """One state: what it is asked, and how to read the answer of every aggregate off it."""
+    """The query of one state, and the formula of every aggregate over its numbers."""
 
-    asked: AggregateCall
+    call: AggregateCall
     bounds: tuple[float, float] | None = None  # of the value, where it says whether a condition holds
     reads: dict[AggregateCall, Formula] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ _LEVELS = {Aggregate.MIN: 0.0, Aggregate.MAX: 1.0}
 
 
 def group_into_states(calls: Iterable[AggregateCall], where: Sequence[str] = ()) -> list[StateSpec]:
-    """Return the states that answer all of ``calls`` of rows for which the conditions ``where`` hold."""
+    """Return states that together answer ``calls`` on the rows that meet all conditions of ``where``."""
     remaining = list(dict.fromkeys(calls))
     states: list[StateSpec] = []
     while remaining:
@@ -98,31 +98,31 @@ def _state(first: AggregateCall, remaining: list[AggregateCall], where: Sequence
         levels: dict[AggregateCall, Formula] = {
             call: StateValue(_LEVELS.get(call.aggregate, (*call.constants, 0.0)[0])) for call in same
         }
-        return _alone(first) if len(same) == 1 else StateSpec(asked=first, reads=levels)
-    return _alone(first)
+        return _own_state(first) if len(same) == 1 else StateSpec(call=first, reads=levels)
+    return _own_state(first)
 
 
 def _moments(first: AggregateCall, remaining: list[AggregateCall], where: Sequence[str]) -> StateSpec:
     family = [call for call in remaining if call.aggregate in _MOMENTS and _like(call, first)]
-    if first.value is None:  # COUNT(*): it may be part of another's state
+    if first.value is None:  # COUNT(*) may share a state with another aggregate
         return _counts(first, remaining, where)
     row_count = AggregateCall(aggregate=Aggregate.COUNT, filter=first.filter, about_user=first.about_user)
     if row_count in remaining and f"NOT {first.value} IS NULL" in where:
-        family.append(row_count)  # rows without a value are not asked about, so that COUNT(*) is COUNT(value)
+        family.append(row_count)  # the statement selects rows with a value, so COUNT(*) equals COUNT(value)
     kinds = {call.aggregate for call in family}
     if kinds == {Aggregate.COUNT}:
-        return _alone(first)
+        return _own_state(first)
     if len(kinds) == 1 and kinds <= {Aggregate.SUM, Aggregate.AVG, Aggregate.VAR_POP, Aggregate.VAR_SAMP}:
-        return _alone(first)
+        return _own_state(first)
     if kinds <= set(_DEVIATIONS) and len(kinds) == 1:
-        return StateSpec(asked=first, reads=dict.fromkeys(family, SquareRoot(OWN)))
+        return StateSpec(call=first, reads=dict.fromkeys(family, SquareRoot(OWN)))
     widest = Aggregate.VAR_POP if kinds & set(_SPREADS) else Aggregate.AVG
     reads = {call: _MOMENTS[call.aggregate] for call in family}
-    return StateSpec(asked=replace(first, aggregate=widest), reads=reads)
+    return StateSpec(call=replace(first, aggregate=widest), reads=reads)
 
 
 def _counts(first: AggregateCall, remaining: list[AggregateCall], where: Sequence[str]) -> StateSpec:
-    """Return one state for COUNT(*) and COUNT(*) FILTER (WHERE ...), or for COUNT(*) alone."""
+    """Return one state for COUNT(*) and COUNT(*) FILTER (WHERE ...), or for COUNT(*) only."""
     plain = AggregateCall(aggregate=Aggregate.COUNT)
     for call in remaining:
         same = call.filter == first.filter and call.about_user == first.about_user
@@ -131,13 +131,13 @@ def _counts(first: AggregateCall, remaining: list[AggregateCall], where: Sequenc
     some = [call for call in remaining if call.aggregate is Aggregate.COUNT and call.value is None and call.filter]
     part = first if first.filter else next(iter(some), None)
     if part is None or part.filter is None or part.about_user or plain not in remaining:
-        return _alone(first)
+        return _own_state(first)
     share = AggregateCall(aggregate=Aggregate.AVG, value=f"CASE WHEN {part.filter} THEN 1 ELSE 0 END")
-    return StateSpec(asked=share, bounds=(0.0, 1.0), reads={plain: StateValue("count"), part: StateValue("sum")})
+    return StateSpec(call=share, bounds=(0.0, 1.0), reads={plain: StateValue("count"), part: StateValue("sum")})
 
 
-def _alone(first: AggregateCall) -> StateSpec:
-    return StateSpec(asked=first, reads={first: OWN})
+def _own_state(first: AggregateCall) -> StateSpec:
+    return StateSpec(call=first, reads={first: OWN})
 
 
 def _like(one: AggregateCall, other: AggregateCall) -> bool:

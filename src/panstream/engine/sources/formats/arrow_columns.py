@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, null_of, numeric_view, pa, string_array
 from panstream.engine.rows.row_batch import Codes, RowBatch, RowSchema, arrow_type
-from panstream.engine.rows.wiping import NONE_LENT, BorrowedMemory, wipe_unused
+from panstream.engine.rows.wiping import NOTHING_BORROWED, BorrowedMemory, wipe_unused
 from panstream.engine.sources.formats.text_columns import parse, validate_utf8, without_views
 from panstream.errors import SourceError
 
@@ -126,11 +126,11 @@ def from_arrow(
         label: What messages call the input.
     """
     arrays = {name: batch.column(name) for name in schema.columns}
-    lent = NONE_LENT if owned else BorrowedMemory.of(arrays.values())
+    borrowed = NOTHING_BORROWED if owned else BorrowedMemory.of(arrays.values())
     codes = np.zeros(batch.num_rows, np.uint16)
     columns = _converted(arrays, schema, codes, label)
-    piece = RowBatch.checked(columns, schema, codes, lent=lent)
-    wipe_unused(arrays.values(), piece.columns.columns, lent)
+    piece = RowBatch.checked(columns, schema, codes, borrowed=borrowed)
+    wipe_unused(arrays.values(), piece.columns.columns, borrowed)
     return piece
 
 
