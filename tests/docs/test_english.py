@@ -86,7 +86,7 @@ NOT_YET = {
     "engine.reporting",
     "engine.runtime",
     "engine.sinks",
-    "engine.sources",
+    "engine.storage",
     "models.federated",
     "models.networks",
     "papers",

@@ -23,8 +23,8 @@ from panstream.engine.config.kafka import PASSWORD, KafkaAddress
 from panstream.engine.planner.public_facts import ingestion_paths
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.sources import KafkaSource, open_source
-from panstream.engine.sources._kafka_offsets import MOST, OffsetMarks
+from panstream.engine.sources import KafkaSource, open_feed
+from panstream.engine.sources._kafka_offsets import MAX_MARKS, OffsetMarks
 from panstream.engine.sources.kafka import gzip_warning
 from panstream.errors import ConnectionLost, InvalidParameter, MissingExtra, SourceError
 from panstream.testing.memory import make_needles
@@ -355,12 +355,12 @@ def test_marks_are_renewed_while_nothing_comes(broker: Broker, monkeypatch: pyte
 def test_marks() -> None:
     marks = OffsetMarks.begin({0: 5, 1: 7})
     assert marks.explaining(None) is marks.last
-    for tick in range(10, 10 * MOST, 10):
+    for tick in range(10, 10 * MAX_MARKS, 10):
         assert not marks.full
         marks = marks.add(tick, {0: 10**18 + tick, 1: 7})
     assert marks.full
-    assert len(marks.text(0, 2)) < 4_096 - 10 * MOST, "what brokers take, with ticks of 13 digits"
-    found, known = OffsetMarks.found({each: marks.text(each, 2) for each in (0, 1)})
+    assert len(marks.text(0, 2)) < 4_096 - 10 * MAX_MARKS, "what brokers take, with ticks of 13 digits"
+    found, known = OffsetMarks.parse({each: marks.text(each, 2) for each in (0, 1)})
     assert found is not None
     assert known == 2
     for tick in (0, 10, 15, 479):
@@ -374,9 +374,9 @@ def test_marks() -> None:
     assert found.explaining(marks._marks[1].position(25)) is None, "the mark of tick 20 is the last before 25"
     assert marks.since(15)._marks[0].tick == 10
     assert marks.since(10**9)._marks == [marks.last]
-    assert OffsetMarks.found({0: marks.text(0, 2), 1: None}) == (None, 2)
-    assert OffsetMarks.found({0: None}) == (None, 0)
-    moved, _ = OffsetMarks.found({0: marks.text(0, 2), 1: marks.since(30).text(1, 2)})
+    assert OffsetMarks.parse({0: marks.text(0, 2), 1: None}) == (None, 2)
+    assert OffsetMarks.parse({0: None}) == (None, 0)
+    moved, _ = OffsetMarks.parse({0: marks.text(0, 2), 1: marks.since(30).text(1, 2)})
     assert moved is not None
     assert moved._marks[0].tick == 30
 
@@ -385,14 +385,14 @@ def test_no_more_is_read_than_there_is_room_for_marks(broker: Broker) -> None:
     topic = broker.topic()
     feed = source(broker.url(topic), batch_rows=2)
     stream = feed.batches()
-    broker.publish(topic, [f'{{"n": {n}}}' for n in range(4 * MOST)])
+    broker.publish(topic, [f'{{"n": {n}}}' for n in range(4 * MAX_MARKS)])
     batches: list[RowBatch] = []
-    while len(batches) < MOST - 1:
+    while len(batches) < MAX_MARKS - 1:
         batches += take(stream, 1)
     assert not any(len(next(stream) or ()) for _ in range(20))
     feed.acknowledge(batches[-1].token)
     batches += take(stream, 2)
-    assert len({n for n in numbers(batches)}) == len(numbers(batches)) == 2 * MOST, "none was dropped meanwhile"
+    assert len({n for n in numbers(batches)}) == len(numbers(batches)) == 2 * MAX_MARKS, "none was dropped meanwhile"
 
 
 def test_partitions_that_are_added(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

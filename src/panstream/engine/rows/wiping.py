@@ -47,9 +47,8 @@ class BorrowedMemory:
             return False
         first = buffer.address
         last = buffer.address + buffer.size
-        return True in [
-            start < last and first < stop for start, stop in self._ranges
-        ]  # faster than any() over a generator
+        # A list is faster than a generator here.
+        return any([start < last and first < stop for start, stop in self._ranges])
 
 
 NOTHING_BORROWED = BorrowedMemory()

@@ -1,12 +1,12 @@
-"""Where events come from: files, pipes, growing files, tables, Redis Streams, MQTT and Kafka, all as micro-batches.
+"""Sources of events: files, pipes, growing files, tables, Redis Streams, MQTT and Kafka, all as micro-batches.
 
 ::
 
-    source = open_source(["visits/"], schema)
-    source.resume(applied)                  # how far earlier runs came: {producer: sequence}
-    for batch in source.batches():          # None while there is nothing to read
-        ...                               # update; make the state durable with batch.producer and batch.sequence
-        source.acknowledge(batch.token)
+    feed = open_feed(["visits/"], schema)
+    feed.resume(applied)                  # last applied sequence per producer
+    for batch in feed.batches():          # None while there is nothing to read
+        ...                               # update; commit the state with batch.producer and batch.sequence
+        feed.acknowledge(batch.token)
         batch.wipe()
 """
 
@@ -40,8 +40,8 @@ __all__ = [
 ]
 
 
-def open_source(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> EventSource:
-    """Open the source for inputs as given on a command line.
+def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> EventSource:
+    """Return the source for inputs as given on a command line.
 
     Paths, globs, directories and "-" go to ``FileSource`` or, with ``follow``, to ``TailSource``; a single
     ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisStreamSource``, one

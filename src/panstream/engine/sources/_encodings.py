@@ -1,34 +1,21 @@
-"""Bytes of text in another encoding, as UTF-8: transcoded block by block in memory that is overwritten."""
+"""Transcode text to UTF-8, block by block, in memory that is overwritten after use."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 
 from panstream.engine.config.text_style import Encoding, utf8_table
+from panstream.engine.sources.byte_streams import ByteStream
 from panstream.primitives.memory.scratch import wipe
 
 _BLOCK_BYTES = 1 << 16
 _BYTE_ORDER_MARKS = {b"\xff\xfe": False, b"\xfe\xff": True}  # whether the higher byte comes first
 
 
-class _ByteStream(Protocol):
-    """What ``streams.TextReader`` reads from."""
-
-    was_cut: bool
-
-    def readinto(self, view: memoryview, wait: float) -> int | None:
-        """Fill ``view`` as far as possible; 0 at the end, ``None`` if nothing came within ``wait`` seconds."""
-
-    def close(self) -> None:
-        """Give back what is held."""
-
-
 class TranscodedBytes:
-    """UTF-8 of a stream in another encoding. What is no letter becomes a byte that UTF-8 does not have."""
+    """A byte stream in another encoding, read as UTF-8. An invalid character becomes a byte that is not UTF-8."""
 
-    def __init__(self, stream: _ByteStream, encoding: Encoding) -> None:
+    def __init__(self, stream: ByteStream, encoding: Encoding) -> None:
         from panstream.primitives.kernels.sources.transcode import LONGEST
 
         self._stream = stream
@@ -42,7 +29,7 @@ class TranscodedBytes:
 
     @property
     def was_cut(self) -> bool:
-        """Tell whether the end came in the middle."""
+        """Whether the stream ended in the middle of a record."""
         return self._stream.was_cut
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
@@ -62,7 +49,7 @@ class TranscodedBytes:
         return count
 
     def close(self) -> None:
-        """Overwrite what is held, and close the stream."""
+        """Overwrite the buffers and close the stream."""
         wipe(self._raw)
         wipe(self._text)
         self._raw_count = self._text_start = self._text_stop = 0
@@ -78,14 +65,14 @@ class TranscodedBytes:
         else:
             used = 0
             written = 0
-            if self._big_endian is None and data.size >= 2:  # without a mark, the lower byte comes first
+            if self._big_endian is None and data.size >= 2:  # without a byte order mark: little-endian
                 mark = data[:2].tobytes()
                 self._big_endian = _BYTE_ORDER_MARKS.get(mark, False)
                 used = 2 if mark in _BYTE_ORDER_MARKS else 0
             if self._big_endian is not None:
                 read, written = expand_utf16(data[used:], self._big_endian, self._text)
                 used += read
-            if final and used < data.size:  # half of a letter
+            if final and used < data.size:  # an incomplete character
                 self._text[written] = INVALID
                 written += 1
                 used = data.size
@@ -98,7 +85,7 @@ class TranscodedBytes:
 
 
 def to_utf8(data: bytearray, encoding: Encoding) -> bytearray:
-    """Return the UTF-8 of the beginning of a text; half a letter at its end is left out. ``data`` is overwritten."""
+    """Return the beginning of a text as UTF-8, without an incomplete last character. ``data`` is overwritten."""
     if encoding == "utf-8":
         return data
     stream = TranscodedBytes(_Memory(data), encoding)
@@ -113,7 +100,7 @@ def to_utf8(data: bytearray, encoding: Encoding) -> bytearray:
 
 
 class _Memory:
-    """Bytes that are there, up to their end, which is not the end of the text; overwritten as they are read."""
+    """Bytes in memory, overwritten as they are read. Their end is not the end of the text."""
 
     was_cut = False
 
@@ -130,4 +117,4 @@ class _Memory:
         return count or None
 
     def close(self) -> None:
-        """Do nothing."""
+        pass

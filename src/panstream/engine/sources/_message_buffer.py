@@ -1,4 +1,4 @@
-"""Messages of a broker as lines of JSON, in one piece of memory that is overwritten."""
+"""Messages of a broker as JSON lines, in one buffer that is overwritten after use."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from panstream.engine.rows.wiping import grow_buffer
 from panstream.errors import SourceError
 from panstream.primitives.memory.scratch import wipe
 
-_FULL = 1 << 22  # bytes of messages after which a batch goes
-_MOST = 1 << 26  # bytes of messages that wait for the broker's word
+_FULL = 1 << 22  # bytes of messages that end a batch
+_MAX_BYTES = 1 << 26  # of messages that wait for the broker's confirmation
 _NOT_A_ROW = b"!\n"
 
 
 class MessageBuffer:
-    """Messages that wait to become rows: objects as they are, or bare values, which are the column ``payload``.
+    """Messages that are not parsed yet: JSON objects, or single values, which become the column ``payload``.
 
-    The column ``name``, where it is declared, is what the broker says of a message besides: its topic, or its key.
+    The column ``name``, where it is declared, is the message's topic (MQTT) or key (Kafka).
     """
 
     def __init__(self, schema: RowSchema, name: str) -> None:
@@ -30,11 +30,11 @@ class MessageBuffer:
         self._payload = schema.columns.get("payload")
 
     def full(self, rows: int) -> bool:
-        """Return whether a batch should go."""
+        """Return whether the messages are enough for a batch of ``rows`` rows, or too many bytes."""
         return self.count >= rows or self.end >= _FULL
 
     def add(self, name: str | bytes | None, payload: bytes) -> None:
-        """Take a message."""
+        """Add a message; one that cannot be a row becomes a line that no parser accepts."""
         try:
             line = self._line(name, payload)
         except (UnicodeDecodeError, ValueError):
@@ -46,7 +46,7 @@ class MessageBuffer:
         self.count += 1
 
     def forget(self, count: int, end: int) -> None:
-        """Overwrite the first messages, and move the others to the front."""
+        """Overwrite the first ``count`` messages, which end at ``end``, and move the others to the front."""
         rest = self.end - end
         self.data[:rest] = self.data[end : self.end]
         wipe(np.frombuffer(self.data, np.uint8)[rest : self.end])
@@ -71,6 +71,6 @@ class MessageBuffer:
         return head.encode() + (b"," if self._name else b"") + b'"payload":' + (value or b"null") + b"}\n"
 
     def _grow(self) -> None:
-        if len(self.data) >= _MOST:
-            raise SourceError(f"more than {_MOST} bytes of messages came before the broker answered")
+        if len(self.data) >= _MAX_BYTES:
+            raise SourceError(f"more than {_MAX_BYTES} bytes of messages came before the broker answered")
         self.data = grow_buffer(self.data, self.end, 2 * len(self.data))

@@ -1,4 +1,4 @@
-"""Reading the next piece of input while the last is worked on: decoders run without Python's lock."""
+"""Read the next batch in a thread while the last one is processed: decoders run without the GIL."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from panstream.primitives.memory.scratch import clear_registers
 
 
 class _Wipeable(Protocol):
-    """Something with data about people in it."""
-
-    def wipe(self) -> None:
-        """Overwrite the data."""
+    def wipe(self) -> None: ...
 
 
 T = TypeVar("T", bound=_Wipeable)
 
-_JOIN_TIMEOUT = 3.0  # seconds that a caller who leaves waits for the thread, which may be blocked by its input
+_JOIN_TIMEOUT = 3.0  # seconds to wait for the thread at the end; its input may block it
 
 
 def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, None]:
-    """Yield ``batches`` as they are, read by a thread that keeps one ready and works on the next.
+    """Yield ``batches`` unchanged, read by a thread that has one ready and reads the next.
 
-    So two more than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read. A
-    thread that is blocked by its input, such as a FIFO that nobody writes to, is left behind, so that a signal ends the
-    command; it overwrites what it has when it goes on.
+    So two more batches than otherwise are in memory. Closing the iterator ends the thread and overwrites what it has
+    read. A thread that is blocked by its input, such as a FIFO without a writer, is abandoned, so that a signal can end
+    the command; it overwrites its batch if it ever continues.
     """
     ready: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=1)
     abandoned = threading.Event()
@@ -38,10 +35,10 @@ def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, N
         try:
             with contextlib.closing(batches):
                 for batch in batches:
-                    clear_registers()  # the thread that reads is not the one that overwrites
+                    clear_registers()  # the other thread wipes the batch, but not this thread's registers
                     if batch is not None:
                         hand_over(batch)
-                    batch = None  # what was handed over is the engine's alone
+                    batch = None  # hold no reference to what the engine wipes
                     if abandoned.is_set():
                         return
             hand_over(None)
@@ -53,7 +50,7 @@ def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, N
             ready.put(result)
         elif result is not None and not isinstance(result, BaseException):
             result.wipe()
-        if abandoned.is_set():  # the caller may have left before the result was put, and looks no more
+        if abandoned.is_set():  # the caller may have left before the put, and will not take it
             _drop(ready)
 
     thread = threading.Thread(target=read, name="panstream reader", daemon=True)
@@ -73,7 +70,7 @@ def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, N
 
 
 def _drop(ready: queue.Queue[T | BaseException | None]) -> None:
-    """Make room for a thread that waits to put its last batch."""
+    """Empty the queue, so that a thread that is blocked in put can end."""
     try:
         batch = ready.get_nowait()
     except queue.Empty:

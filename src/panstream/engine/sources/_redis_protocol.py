@@ -1,7 +1,7 @@
-"""The little of Redis's protocol (RESP 2) that a stream needs, read into one buffer that is overwritten.
+"""The part of Redis's protocol (RESP 2) that reading a stream needs, with one buffer that is overwritten.
 
-Client libraries hand out every field as a bytes object, which cannot be overwritten afterwards; here values are only
-ever spans of the buffer.
+Client libraries return every field as a bytes object, which cannot be overwritten afterwards; here values are spans of
+the buffer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Reply: TypeAlias = "bytes | int | list[Reply] | None"
 _START_BYTES = 1 << 16
 _REPLY_BYTES = 1 << 28  # a larger reply is refused
 _NUMBER = re.compile(rb"-?[0-9]{1,18}")
-_DEEPEST = 16  # lists within lists
+_DEEPEST = 16  # levels of nested lists
 
 
 class RedisConnection:
@@ -46,7 +46,7 @@ class RedisConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection, as far as known."""
+        """Whether a connection was made and no error has shown since."""
         return self._socket is not None
 
     @property
@@ -76,14 +76,14 @@ class RedisConnection:
             self._socket = None
 
     def command(self, *words: str | bytes | int) -> Reply:
-        """Send a command and return its reply, which must not hold anything that has to be overwritten."""
+        """Send a command and return its reply as objects. Not for replies with data of users: objects are not wiped."""
         self.send(*words)
         reply = self.reply()
         self.forget()
         return reply
 
     def send(self, *words: str | bytes | int) -> None:
-        """Send a command."""
+        """Send a command; raise ConnectionLost if the connection is lost."""
         encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         message = b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded)
         lost = self._socket is None
@@ -96,7 +96,7 @@ class RedisConnection:
             self._fail()
 
     def reply(self, depth: int = 0) -> Reply:
-        """Return the next value of a reply as an object."""
+        """Return the next value of the reply as an object."""
         kind, number, text = self.head()
         if depth > _DEEPEST:
             self._fail()
@@ -110,7 +110,7 @@ class RedisConnection:
         return number if kind == b":" else text
 
     def head(self, *, wait: float | None = None) -> tuple[bytes, int, bytes]:
-        """Return kind, length or number, and text of the next value; an error of Redis is raised."""
+        """Return kind, length or number, and text of the next value; raise RedisCommandError for an error reply."""
         while (stop := self._data.find(b"\r\n", self._begin, self._end)) < 0:
             self._receive(wait)
         kind = bytes(self._data[self._begin : self._begin + 1])
@@ -126,7 +126,7 @@ class RedisConnection:
         return kind, int(text) if kind != b"+" else 0, text
 
     def span(self, length: int) -> tuple[int, int]:
-        """Return where the next ``length`` bytes stand in the buffer, valid until ``forget``."""
+        """Return start and end of the next ``length`` bytes in the buffer, valid until ``forget``."""
         while self._end < self._begin + length + 2:
             self._receive(None)
         begin = self._begin

@@ -1,4 +1,4 @@
-"""Regular files that another program appends to, renames or cuts."""
+"""Regular files that another program appends to, renames or truncates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEWLINE = 0x0A
 
 
 class TailBytes:
-    """A regular file that another program appends to. It ends when it is cut, or at its end after `finish`."""
+    """A regular file that another program appends to. It ends when it is truncated, or at its end after `finish`."""
 
     def __init__(self, path: Path, raw: io.FileIO) -> None:
         status = os.fstat(raw.fileno())
@@ -26,11 +26,11 @@ class TailBytes:
         self.was_cut = False
         self._is_finished = False
         self._may_be_cut = False  # its end was reached since the last read
-        self._line_end = 0  # a position behind a newline that was read
+        self._line_end = 0  # the position after the last newline that ended a read
 
     @classmethod
     def open(cls, path: Path) -> TailBytes | None:
-        """Open a file, or return ``None`` if it is not there (any more)."""
+        """Open a file; return ``None`` if it does not exist (any more)."""
         try:
             raw = io.FileIO(path, opener=_open_without_waiting)
         except FileNotFoundError:
@@ -45,13 +45,13 @@ class TailBytes:
         return cls(path, raw)
 
     def is_compressed(self) -> bool:
-        """Tell whether the file begins as a compressed one does."""
+        """Return whether the file begins with the magic number of a compression."""
         head = self._raw.read(HEAD_BYTES) or b""
         self._raw.seek(0)
         return compression_of(head) is not None
 
     def is_current(self) -> bool:
-        """Tell whether the path still leads to this file."""
+        """Return whether the path still refers to this file."""
         try:
             status = os.stat(self._path)
         except OSError:
@@ -59,11 +59,11 @@ class TailBytes:
         return (status.st_dev, status.st_ino) == (self._device, self.inode)
 
     def finish(self) -> None:
-        """Let the file end where it ends now."""
+        """Treat the current end of the file as the end of the input."""
         self._is_finished = True
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
-        """Read what was appended; 0 once the file became shorter, also if it has grown again by now."""
+        """Read what was appended; 0 once the file was truncated, even if it has grown again since."""
         if self._may_be_cut and self._is_cut():
             self.was_cut = True
             return 0
@@ -80,10 +80,10 @@ class TailBytes:
         self._raw.close()
 
     def _is_cut(self) -> bool:
-        """Tell whether the file is shorter than what was read, or has something else where a line ended.
+        """Return whether the file is shorter than what was read, or has no newline where a line ended.
 
-        That a newline stood there is all that is remembered of the file: its text, or a hash of it, would tell of rows.
-        A hole is what a program leaves that writes on at its old position after a cut.
+        Only the position of a newline is remembered: text of the file, or a hash of it, would reveal rows. A NUL there
+        is a hole, which a program leaves that continues at its old position after a truncation.
         """
         position = self._raw.tell()
         if os.fstat(self._raw.fileno()).st_size < position:
@@ -97,7 +97,7 @@ class TailBytes:
 
 
 def refuse_special_file(path: Path, status: os.stat_result) -> None:
-    """Raise SourceError for pipes, devices and sockets: they have no position to go on from."""
+    """Raise SourceError for pipes, devices and sockets: they have no position to resume from."""
     if not stat.S_ISREG(status.st_mode):
         raise SourceError(
             f'{path.name} is not a regular file, and only those can be followed; pipe its rows to "-" instead'
@@ -105,5 +105,5 @@ def refuse_special_file(path: Path, status: os.stat_result) -> None:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file as it is: a pipe that nobody writes to would keep the thread waiting."""
+    """Open without blocking: opening a FIFO without a writer would block the thread."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -1,4 +1,4 @@
-"""What the engine asks of a feed, and what most of them answer."""
+"""The interface of sources of events, with defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from panstream.engine.rows.row_batch import RowBatch, RowSchema
 
 
 class SourceSettings(TypedDict, total=False):
-    """What every feed may be told."""
+    """Options of every source."""
 
     batch_rows: int
     batch_time: float
@@ -21,8 +21,15 @@ class SourceSettings(TypedDict, total=False):
 
 
 class EventSource(ABC):
-    """Rows in micro-batches: of at most ``batch_rows`` rows, which wait ``batch_time`` seconds at most if they trickle
-    in. ``clock`` and ``sleep`` can be given, so that time is the caller's.
+    """A source of rows in micro-batches.
+
+    Args:
+        schema: The columns to read.
+        batch_rows: Most rows of a micro-batch.
+        batch_time: Seconds after which a live source yields an incomplete micro-batch.
+        poll: Seconds between two checks of a live source that has no rows.
+        clock: The monotonic clock, for tests.
+        sleep: The function that waits, for tests.
     """
 
     def __init__(
@@ -45,20 +52,23 @@ class EventSource(ABC):
         self._stopped = False
 
     def resume(self, applied: Mapping[str, int]) -> None:
-        """Tell the last sequence applied of every producer; what lies up to it will not be yielded again."""
+        """Set the last applied sequence of every producer; rows up to it are not yielded again."""
         self._applied = dict(applied)
 
     @abstractmethod
     def batches(self) -> Iterator[RowBatch | None]:
-        """Yield batches in order, and ``None`` at least every ``poll`` seconds while there is nothing to read."""
+        """Yield batches in order, and ``None`` at least every ``poll`` seconds while there is nothing to read.
+
+        The caller wipes each batch.
+        """
 
     def acknowledge(self, token: object) -> None:  # noqa: B027
-        """Take note that the batch with this token is part of a durable state."""
+        """Record that the batch with this token is part of a durable state: the origin may delete it."""
 
     def progress(self) -> float | None:
-        """Return the share that has been read, from 0 to 1; ``None`` where there is no end."""
+        """Return the fraction that has been read, from 0 to 1; ``None`` for a source without end."""
         return None
 
     def close(self) -> None:
-        """End ``batches`` after what it is doing; what was not handed out comes again in the next run."""
+        """Let ``batches`` end after its current step; rows that were not yielded are read again in the next run."""
         self._stopped = True

@@ -1,7 +1,7 @@
-"""Where bytes come from (files and pipes, either of them compressed), and text read from them block by block.
+"""Byte streams (files and pipes, compressed or not), and text that is read from them block by block.
 
-The block lives in one buffer that is reused and overwritten. Blocks end where a record ends, so that a record that does
-not parse spoils no other.
+The block is one buffer that is reused and overwritten. Blocks end where a record ends, so that a record that cannot be
+parsed affects no other.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from panstream.primitives.memory.scratch import wipe
 
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES = 1 << 24  # a longer record is a bad row
-SPARE_BYTES = 1 << 16
+SPARE_BYTES = 1 << 16  # that kernels may read after the end of a block, which saves bounds checks
 
 
-class _ByteStream(Protocol):
-    """Where bytes come from. ``was_cut`` tells that the end came in the middle: what is left is no record."""
+class ByteStream(Protocol):
+    """A source of bytes. After ``was_cut`` the last bytes are not a complete record."""
 
     was_cut: bool
 
@@ -39,31 +39,31 @@ class _ByteStream(Protocol):
         """Fill ``view`` as far as possible; 0 at the end, ``None`` if nothing came within ``wait`` seconds."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release the file, and overwrite what was read ahead."""
 
 
 class RecordParser(Protocol):
-    """How bytes become rows."""
+    """A parser of one format."""
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
-        """Read the head of the input; return where the records begin, or ``None`` if more bytes are needed."""
+        """Parse the header; return the offset of the first record, or ``None`` if more bytes are needed."""
 
     def cut(self, data: bytearray, end: int) -> int:
-        """Return where the last complete record in ``data[:end]`` seems to end, 0 if there is none."""
+        """Return where the last complete record in ``data[:end]`` may end, 0 if there is none."""
 
     def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
-        """Return the rows of the complete records in ``data[:end]`` and where the last of them really ends.
+        """Return the rows of the complete records in ``data[:end]``, and where the last of them ends.
 
-        Nothing of ``data`` may be kept. There are ``SPARE_BYTES`` behind ``end`` to look at, whatever is there.
+        No reference to ``data`` may remain: it is overwritten. ``SPARE_BYTES`` after ``end`` may be read.
         """
 
 
 class TextReader:
-    """One producer's text. Call ``pump`` until ``ended``; ``idle`` tells that nothing came."""
+    """Reads the text of one producer. Call ``pump`` until ``ended``; ``idle`` is true if the last call read nothing."""
 
     def __init__(
         self,
-        stream: _ByteStream,
+        stream: ByteStream,
         parser: RecordParser,
         coalescer: Coalescer,
         *,
@@ -77,7 +77,7 @@ class TextReader:
         self._limit = max(record_bytes, block_bytes)
         self._end = 0
         self._started = False
-        self._lost = False  # inside a record that is too long
+        self._in_long_record = False
         self.ended = self.idle = False
 
     @property
@@ -86,7 +86,7 @@ class TextReader:
         return self._coalescer.rows_seen
 
     def remaining(self) -> float | None:
-        """Return the seconds until waiting rows must go, if any do."""
+        """Return the seconds until waiting rows must be yielded; ``None`` if there are none."""
         return self._coalescer.remaining()
 
     def pump(self, wait: float = 0.0) -> Iterator[RowBatch]:
@@ -106,7 +106,7 @@ class TextReader:
             yield from self._coalescer.flush()
 
     def close(self) -> None:
-        """Overwrite the buffer and what waits in it."""
+        """Overwrite the buffer and the waiting rows, and close the stream."""
         self._data[:] = bytes(len(self._data))
         self._end = 0
         self._coalescer.close()
@@ -128,13 +128,13 @@ class TextReader:
         return False
 
     def _records(self, *, final: bool) -> Iterator[RowBatch]:
-        broken_off = final and self._stream.was_cut  # then what is left is no record
+        broken_off = final and self._stream.was_cut  # then the last bytes are not a record
         if broken_off:
             self._end = self._parser.cut(self._data, self._end)
         if final and self._end and self._data[self._end - 1] != 0x0A:
             self._data[self._end] = 0x0A
             self._end += 1
-        while not self._lost or self._skip_line():
+        while not self._in_long_record or self._skip_line():
             cut = self._parser.cut(self._data, self._end)
             if cut:
                 piece, cut = self._parser.parse(self._data, cut)
@@ -142,18 +142,18 @@ class TextReader:
                 yield from self._coalescer.add(piece)
             if not self._end or broken_off or (not final and self._end < self._limit):
                 return
-            # One bad row; what follows its first line may be good.
+            # The record is one bad row; reading continues after its first line, since a quote may have been left open.
             yield from self._coalescer.add_bad(ENDLESS)
-            self._lost = True
+            self._in_long_record = True
 
     def _skip_line(self) -> bool:
         newline = self._data.find(b"\n", 0, self._end)
         self._forget(newline + 1 if newline >= 0 else self._end)
-        self._lost = newline < 0
-        return not self._lost
+        self._in_long_record = newline < 0
+        return not self._in_long_record
 
     def _forget(self, begin: int) -> None:
-        """Move what is left to the front and overwrite the rest."""
+        """Move the bytes from ``begin`` on to the front, and overwrite the rest."""
         remaining = self._end - begin
         with memoryview(self._data) as view:
             view[:remaining] = view[begin : self._end]
@@ -171,7 +171,7 @@ _CODECS = {
 
 
 def compression_of(head: bytes | bytearray) -> str | None:
-    """Return the codec that the first bytes of an input tell of: gzip, bz2, xz, zstd or ``None``.
+    """Return the codec by the first bytes of an input: gzip, bz2, xz, zstd or ``None``.
 
     >>> compression_of(bytes([0x1f, 0x8b, 8]))
     'gzip'
@@ -180,15 +180,15 @@ def compression_of(head: bytes | bytearray) -> str | None:
 
 
 def open_file(path: Path) -> tuple[io.FileIO, str | None]:
-    """Open a file and tell how it is compressed."""
+    """Open a file; return it with its codec."""
     raw = translate_reader_errors(lambda: io.FileIO(path), label=path.name, what="a file")
     head = translate_reader_errors(lambda: raw.read(HEAD_BYTES), label=path.name, what="a file") or b""
     raw.seek(0)
     return raw, compression_of(head)
 
 
-def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, label: str) -> _ByteStream:
-    """Return the bytes of a file or pipe, decompressed if need be."""
+def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, label: str) -> ByteStream:
+    """Return the byte stream of a file or pipe, decompressed if ``codec`` is given."""
     if codec is not None:
         return _FileBytes(open_decompressed(raw, codec), label, "compressed data")
     return raw if isinstance(raw, PipeBytes) else _FileBytes(raw, label, "a file")
@@ -204,20 +204,18 @@ def open_decompressed(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
 
 
 def decompress_prefix(head: bytearray, codec: str, size: int) -> bytearray:
-    """Return up to ``size`` decompressed bytes of an input of which only ``head`` is there."""
+    """Return up to ``size`` decompressed bytes of the input that begins with ``head``."""
     unpacked_bytes = bytearray()
     raw: Any = io.BytesIO(head)
     stream = _Xz(raw) if codec == "xz" else pa.CompressedInputStream(pa.PythonFile(raw, "r"), codec)
-    with contextlib.suppress(pa.ArrowException, OSError, EOFError, lzma.LZMAError):  # it ends in the middle
+    with contextlib.suppress(pa.ArrowException, OSError, EOFError, lzma.LZMAError):  # head is incomplete
         while len(unpacked_bytes) < size and (piece := stream.read(min(1 << 14, size - len(unpacked_bytes)))):
             unpacked_bytes += piece
     return unpacked_bytes
 
 
 class _FileBytes:
-    """A file that is there as a whole, or a compressed input: that takes as long as it takes, since nobody can ask a
-    compressed pipe whether something will come.
-    """
+    """A file, or a compressed input; reads block, since a decompressor cannot be asked whether bytes will come."""
 
     was_cut = False
 
@@ -227,16 +225,14 @@ class _FileBytes:
         self._what = what
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
-        """Read on."""
         return translate_reader_errors(lambda: int(self._raw.readinto(view)), label=self._label, what=self._what)
 
     def close(self) -> None:
-        """Close the file."""
         self._raw.close()
 
 
 class _Xz(lzma.LZMAFile):
-    """A file compressed by xz, which is closed with it."""
+    """Decompresses xz; unlike ``LZMAFile`` it closes the file it was given."""
 
     def __init__(self, raw: Any) -> None:
         super().__init__(raw)
@@ -256,19 +252,19 @@ class PipeBytes:
         self._fd = fd
         self.raw = io.FileIO(fd, closefd=False)
         self._head = bytearray()
-        # Windows cannot wait for a pipe with a limit; there a read takes as long as it takes.
+        # On Windows select does not work with pipes; there a read blocks.
         self._can_wait = sys.platform != "win32"
 
     def wait(self, seconds: float) -> bool:
-        """Tell whether something came, or the end, within ``seconds``."""
+        """Return whether bytes, or the end, arrived within ``seconds``."""
         return bool(self._head) or not self._can_wait or bool(select.select([self._fd], [], [], seconds)[0])
 
     def compression(self) -> str | None:
-        """Tell from its first bytes how the input is compressed, waiting for them but not using them up."""
+        """Return the codec; waits for the first bytes, which will be read again."""
         return compression_of(self.head(HEAD_BYTES))
 
     def head(self, size: int) -> bytearray:
-        """Return the first bytes, waiting for them but not using them up."""
+        """Return the first bytes; waits for them. They will be read again."""
         while len(self._head) < size:
             more = self.raw.read(size - len(self._head))
             if not more:
@@ -277,7 +273,7 @@ class PipeBytes:
         return self._head[:size]
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
-        """Read what has arrived, or wait for something."""
+        """Read what has arrived; ``None`` if nothing did within ``wait`` seconds."""
         if self._head:
             count = min(len(view), len(self._head))
             view[:count] = self._head[:count]
@@ -289,13 +285,13 @@ class PipeBytes:
         return translate_reader_errors(lambda: self.raw.readinto(view), label="standard input", what="a pipe")
 
     def close(self) -> None:
-        """Leave the pipe open: it belongs to the process."""
+        """Overwrite the first bytes; the pipe stays open, since it belongs to the process."""
         self._head[:] = bytes(len(self._head))
         self._head.clear()
 
 
 class _Blocking(io.RawIOBase):
-    """A pipe as an ordinary file, for decompressors."""
+    """A pipe as a blocking file, for decompressors."""
 
     def __init__(self, pipe: PipeBytes) -> None:
         self._pipe = pipe
@@ -304,7 +300,7 @@ class _Blocking(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Fill the whole buffer: Arrow takes a short read for the end."""
+        """Fill the buffer: Arrow treats a short read as the end."""
         view = memoryview(buffer).cast("B")
         filled = 0
         while filled < len(view):

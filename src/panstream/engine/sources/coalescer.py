@@ -1,4 +1,4 @@
-"""Pieces of any size in, micro-batches out: by row count, and by time where rows trickle in."""
+"""Collect rows into micro-batches: by row count, and by time for live input."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from panstream.errors import BadRowError
 
 
 class Coalescer:
-    """Collects one producer's rows into batches of exactly ``rows`` rows read, bad ones included.
+    """Collects the rows of one producer into batches of exactly ``rows`` rows, bad ones included.
 
-    Boundaries depend on the input alone unless ``seconds`` is given, which lets a batch go early. The first ``skip``
-    rows were applied in an earlier run and are passed over; of them, the first ``start`` rows will not even be read.
+    Boundaries depend on the input only, unless ``seconds`` is given, after which an incomplete batch is yielded. The
+    first ``skip`` rows were applied in an earlier run and are dropped; the first ``start`` of them are not even read.
     """
 
     def __init__(
@@ -44,16 +44,20 @@ class Coalescer:
         self._pieces: list[RowBatch] = []
         self._waiting = 0
         self._since = 0.0
-        self._done = start  # rows in batches given away, or passed over
+        self._done = start  # rows that were yielded or skipped
         self._skip = skip
 
     @property
     def rows_seen(self) -> int:
-        """Rows of this producer that were read, whether given away, waiting or passed over."""
+        """Rows of this producer that were read: yielded, waiting or skipped."""
         return self._done + self._waiting
 
     def add(self, piece: RowBatch) -> Iterator[RowBatch]:
-        """Take a piece and yield the batches that are full."""
+        """Add rows, and yield the batches that are full.
+
+        Raises:
+            BadRowError: A row is bad, and ``on_bad_row`` is "stop".
+        """
         if self._done < self._skip and len(piece):
             gone = min(self._skip - self._done, len(piece))
             passed, piece = piece.split(gone)
@@ -73,13 +77,13 @@ class Coalescer:
             yield self._batch(self._rows)
 
     def add_bad(self, code: int) -> Iterator[RowBatch]:
-        """Take a row of which nothing could be read."""
+        """Add a row of NULLs, for a record that cannot be parsed."""
         columns = [pa.nulls(1, arrow_type(kind)) for kind in self._schema.columns.values()]
         batch = pa.RecordBatch.from_arrays(columns, names=list(self._schema.columns))
         yield from self.add(RowBatch(columns=batch, codes=np.array([code], np.uint16)))
 
     def remaining(self) -> float | None:
-        """Return the seconds until the waiting rows must go, or ``None`` if nothing presses."""
+        """Return the seconds until the waiting rows must be yielded, or ``None`` if there is no limit."""
         if self._seconds is None or not self._waiting:
             return None
         return max(0.0, self._since + self._seconds - self._clock())
@@ -90,7 +94,7 @@ class Coalescer:
             yield self._batch(self._waiting)
 
     def close(self) -> None:
-        """Forget and overwrite the waiting rows."""
+        """Overwrite and drop the waiting rows."""
         for piece in self._pieces:
             piece.wipe()
         self._pieces.clear()
@@ -115,7 +119,7 @@ class Coalescer:
 
 
 def concat_batches(parts: Sequence[RowBatch], schema: RowSchema) -> RowBatch:
-    """Return the rows of all, which must not be used any more: what was only theirs is overwritten."""
+    """Join batches; they must not be used any more, and memory that the result does not share is overwritten."""
     if len(parts) == 1:
         return parts[0]
     batches = _one_encoding([_wide(part.columns) for part in parts])
@@ -132,7 +136,7 @@ def concat_batches(parts: Sequence[RowBatch], schema: RowSchema) -> RowBatch:
 
 
 def _wide(batch: Any) -> Any:
-    """Return the batch with codes of 32 bits: of fewer, not all may fit once dictionaries are joined."""
+    """Widen dictionary codes to 32 bits: a joined dictionary may have more entries than 8 bits can number."""
     columns = []
     for column in batch.columns:
         if pa.types.is_dictionary(column.type) and column.type.index_type != pa.int32():
@@ -142,7 +146,7 @@ def _wide(batch: Any) -> Any:
 
 
 def _one_encoding(batches: list[Any]) -> list[Any]:
-    """Give every batch the schema of the first: a column may be dictionary-encoded in some and plain in others."""
+    """Decode dictionaries, if a column is dictionary-encoded in some batches and plain in others."""
     if all(batch.schema.equals(batches[0].schema) for batch in batches):
         return batches
     plain = []

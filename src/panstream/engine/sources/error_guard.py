@@ -1,4 +1,4 @@
-"""Errors of readers, turned into ours: a reader's own message may quote the data it stumbled over."""
+"""Translate errors of readers: their own messages may quote data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class CorruptParquet(ValueError):
-    """This is not what a Parquet file has here."""
+    """A check of a Parquet file failed; the message is not shown to users."""
 
 
 def translate_reader_errors(call: Callable[[], T], *, label: str, what: str) -> T:
-    """Return ``call()``; if it cannot read its input, raise a ``SourceError`` that names the place and nothing else.
+    """Return ``call()``; if it fails to read its input, raise a SourceError with ``label`` and a reason.
 
-    The error is raised outside the ``except`` block, so that the reader's error is not even chained to it.
+    The error is raised after the ``except`` block, so that the reader's error, which may hold data, is not chained.
     """
     try:
         return call()

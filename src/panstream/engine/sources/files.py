@@ -1,14 +1,14 @@
 """Files, globs, directories and standard input, one after the other, as micro-batches.
 
-Every file is a producer of its own, known by its name. Batches of files end after every ``batch_rows`` rows, whatever
-the machine does, and carry the number of rows read so far: told how far an earlier run came, the feed goes on behind
-it. Batches from a pipe also end when ``batch_time`` has passed, so that rows do not wait in memory.
+Every file is a producer, identified by its name. Batches of files end after every ``batch_rows`` rows, independent of
+timing, and carry the number of rows read so far, from which a later run resumes. Batches from a pipe also end after
+``batch_time`` seconds, so that rows do not wait in memory.
 
-Text files that grow are read as ``tail -F`` does. Such a file is known by its name, its inode, and how many files bore
-the name before it: after a restart the feed goes on where it was, and starts over when the file under the name is
-another one or became shorter. A file that was renamed is read on beside its successor until nothing was appended to it
-for a minute, and is looked for beside its successor after a restart. Rows are known only by their number, so a file
-that was cut while nobody watched, and then grew longer than before, is taken for the old one.
+Text files that grow are read as ``tail -F`` does. Such a file is identified by its name, its inode, and how many files
+had the name before it: a restarted source resumes where it was, and starts over if the name refers to another file or
+the file was truncated. A renamed file is read until nothing has been appended to it for a minute, and is searched for
+in its directory after a restart. Rows are identified by their number only, so a file that was truncated while no engine
+ran, and then grew longer than before, is mistaken for the old one.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.engine.sources.input_files import Format, InputFile, expand_paths
 from panstream.errors import SourceError
 
-_ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks, so that few rows are in memory
+_ROW_BYTES = 64  # a typical row of text: small micro-batches are read in small blocks, so that few rows are in memory
 _LEAST_BLOCK_BYTES = 1 << 15
 _GRACE = 60.0  # seconds without growth after which a renamed file is closed
-_PREDECESSORS = 2  # how many renamed files are looked for after a restart; they are read from their beginning
+_PREDECESSORS = 2  # renamed files that are searched for after a restart; they are read from their beginning
 
 
 class _Settings(SourceSettings, total=False):
@@ -58,7 +58,7 @@ class _Settings(SourceSettings, total=False):
 
 
 class _PathSource(EventSource):
-    """What both feeds share: how far every producer came, and how rows of text become batches."""
+    """What both sources of files share: options, parsers and coalescers."""
 
     def __init__(
         self,
@@ -98,16 +98,20 @@ class _PathSource(EventSource):
         return CsvParser(self._schema, label=file.name, dialect=self._dialect.of_format(file.format))
 
     def _utf8(self, stream: Any) -> Any:
-        """Return the bytes of a stream of text, transcoded if need be."""
+        """Return a stream of text as UTF-8."""
         encoding = self._dialect.encoding
         return stream if encoding == "utf-8" else TranscodedBytes(stream, encoding)
 
 
 class FileSource(_PathSource):
-    """Files that are there as a whole, and standard input.
+    """Complete files, and standard input.
 
-    ``pipe`` is standard input where somebody has looked at its beginning. ``settings`` are those of every feed,
-    ``format``, ``dialect`` and, for logs, the ``site``.
+    Args:
+        inputs: Paths, globs, directories, and "-" for standard input.
+        schema: The columns to read.
+        fd: The descriptor of standard input.
+        pipe: Standard input, if its first bytes were read already to infer a schema.
+        settings: Those of every source, ``format``, ``dialect`` and, for logs, the ``site``.
     """
 
     def __init__(
@@ -122,23 +126,23 @@ class FileSource(_PathSource):
         super().__init__(inputs, schema, **settings)
         self._files = expand_paths(inputs, format=self._format)
         self._fd = fd
-        self._looked_at = pipe
+        self._opened_pipe = pipe
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
         self._finished = 0
         self._position: Callable[[], float] = lambda: 0.0
 
     def batches(self) -> Iterator[RowBatch | None]:
-        """Yield all rows; ``None`` whenever standard input keeps us waiting."""
+        """Yield all rows; ``None`` while nothing arrives on standard input."""
         for file, size in zip(self._files, self._sizes, strict=True):
-            file_batches = self._found(file, size)
-            # Not a pipe: reading ahead passes no None on, and the clock must be looked at while a pipe is quiet.
+            file_batches = self._file_batches(file, size)
+            # Not for a pipe: read_ahead drops None, so the engine would not check its clock while a pipe is idle.
             ahead = file_batches if file.path is None else read_ahead(file_batches)
             with contextlib.closing(ahead) as batches:
                 yield from batches
             self._position = lambda: 0.0
             self._finished += size
 
-    def _found(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
+    def _file_batches(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         if file.format == "parquet":
             yield from self._parquet(file, size)
         elif file.format == "arrow":
@@ -147,9 +151,9 @@ class FileSource(_PathSource):
             yield from self._text(file, size)
 
     def _raw(self, file: InputFile, size: int) -> Generator[None, None, tuple[io.FileIO | PipeBytes, str | None]]:
-        """Yield ``None`` until there is something to read; return where from, and how it is compressed."""
+        """Yield ``None`` until there is something to read; return the stream and its codec."""
         if file.path is None:
-            pipe = self._looked_at or PipeBytes(self._fd)
+            pipe = self._opened_pipe or PipeBytes(self._fd)
             while not pipe.wait(self._poll):
                 yield None
             return pipe, pipe.compression()
@@ -158,7 +162,7 @@ class FileSource(_PathSource):
         return raw, codec
 
     def progress(self) -> float | None:
-        """Return the share of the bytes that has been read, or ``None`` if a pipe is among the inputs."""
+        """Return the fraction of the bytes that has been read, or ``None`` if a pipe is among the inputs."""
         if any(file.path is None for file in self._files):
             return None
         total = sum(self._sizes)
@@ -199,10 +203,10 @@ class FileSource(_PathSource):
 
 
 class TailSource(_PathSource):
-    """CSV and JSON lines in files that are appended to, replaced or cut; new files of a glob or directory are found.
+    """CSV, JSON lines and access logs in files that grow; new files of a glob or directory are discovered.
 
-    A file that does not exist yet is waited for. One that is replaced or removed is read on until it is quiet, since
-    the program that writes may still have it open. ``settings`` are those of ``FileSource``.
+    A file that does not exist yet is waited for. One that is replaced or removed is read until it is idle, since the
+    program that writes it may still have it open. ``settings`` are those of ``FileSource``.
     """
 
     def __init__(self, inputs: Sequence[str], schema: RowSchema, **settings: Unpack[_Settings]) -> None:
@@ -214,10 +218,10 @@ class TailSource(_PathSource):
                 refuse_special_file(file.path, file.path.stat())
         self._tails: dict[str, _TailedFile] = {}
         self._renamed: list[_TailedFile] = []
-        self._met: set[str] = set()
+        self._discovered: set[str] = set()
 
     def batches(self) -> Iterator[RowBatch | None]:
-        """Yield rows as they are appended, for ever; ``None`` whenever there is nothing new."""
+        """Yield rows as they are appended, without end; ``None`` while there are none."""
         try:
             while not self._stopped:
                 self._discover()
@@ -232,7 +236,7 @@ class TailSource(_PathSource):
                             self._renamed.append(tail)
                         else:
                             tail.reader.close()
-                        self._open(tail.file, fresh=True)  # if it is not there yet, it will be discovered
+                        self._open(tail.file, fresh=True)  # if it does not exist yet, _discover opens it later
                 tails = [*self._tails.values(), *self._renamed]
                 if all(tail.reader.idle for tail in tails):
                     yield None
@@ -245,7 +249,7 @@ class TailSource(_PathSource):
             self._renamed.clear()
 
     def _pump_renamed(self) -> Iterator[RowBatch]:
-        """Read files that were renamed or removed; close those to which nothing was appended for a while."""
+        """Read files that were renamed or removed; close those to which nothing was appended for ``_GRACE`` seconds."""
         for tail in list(self._renamed):
             yield from tail.reader.pump()
             if not tail.reader.idle:
@@ -265,8 +269,8 @@ class TailSource(_PathSource):
                 raise SourceError(
                     f"{file.name}: only CSV, JSON lines and access logs can be followed, got {file.format}"
                 )
-            self._open(file, fresh=file.name in self._met)
-            self._met.add(file.name)
+            self._open(file, fresh=file.name in self._discovered)
+            self._discovered.add(file.name)
 
     def _open(self, file: InputFile, *, fresh: bool) -> None:
         stream = None if file.path is None else TailBytes.open(file.path)
@@ -286,9 +290,10 @@ class TailSource(_PathSource):
         self._tails[file.name] = self._tail(file, stream, f"{file.name}@{generation}-{stream.inode:x}")
 
     def _find_renamed(self, file: InputFile, inode: int, previous: list[re.Match[str]]) -> None:
-        """Look for files that an earlier run read under this name: rows may have been appended to them since.
+        """Search for files that an earlier run read under this name: rows may have been appended to them since.
 
-        An inode alone would not tell: once a file is removed, the file system may give its inode to any other.
+        The inode does not identify them: after a file is removed, the file system may reuse its inode. So the name
+        must also look rotated.
         """
         assert file.path is not None
         producers = {int(match[2], 16): match[0] for match in previous if int(match[2], 16) != inode}
@@ -314,7 +319,7 @@ class TailSource(_PathSource):
 
 @dataclass(slots=True, kw_only=True)
 class _TailedFile:
-    """A file that is followed, and how many of its rows an earlier run applied."""
+    """A followed file, and how many of its rows an earlier run applied."""
 
     file: InputFile
     stream: TailBytes
@@ -323,7 +328,7 @@ class _TailedFile:
     quiet_since: float
 
     def is_another(self) -> bool:
-        """Tell whether the file ends before what an earlier run applied: it was cut, or is not the one it read."""
+        """Return whether it has fewer rows than an earlier run applied: it was truncated, or is another file."""
         return self.reader.idle and self.reader.rows_seen < self.skip
 
 
@@ -340,7 +345,7 @@ def _coalesced(
 
 
 def _tell(raw: Any, size: int) -> float:
-    """Return how far a file was read; the reading thread may have closed it, or do so during the call (OSError)."""
+    """Return the position in a file; if the reading thread has closed it, even during the call, its size."""
     with contextlib.suppress(ValueError, OSError):
         return min(float(raw.tell()), float(size))
     return float(size)

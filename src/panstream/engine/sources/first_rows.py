@@ -1,8 +1,9 @@
-"""The beginning of an input compared with the types of its columns, before anything is spent.
+"""Compare the first rows of an input with the declared types, before any budget is charged.
 
-A column most of whose values cannot be read makes every answer about it nonsense, and the interval does not show it:
-that is refused. Where more than a tenth cannot be read, a warning is given. Since one row among the first can change
-either, whatever reads an input in this way declares it public.
+If most values of a column cannot be parsed, every answer about it is meaningless, and its interval does not show it:
+such an input is refused. If more than a tenth cannot, a warning is given.
+
+Privacy: one row among the first can change either outcome, so callers declare it a public fact.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.engine.sources.input_files import InputFile, expand_paths
 from panstream.errors import SourceError
 
-ROWS = 200  # that are compared
+ROWS = 200  # compared
 TEXT_FORMATS = ("csv", "tsv", "json")
-SAMPLE_BYTES = 1 << 20  # that are looked at
-_FEWEST = 10  # rows below which nothing is said: one of them would decide
-_ROWS_BYTES = 1 << 16  # in which these rows are looked for, unless the first one has more
-_TOLERATED = 10  # one row in so many may be unusable without a warning
-_NULS = 4  # one byte in so many is NUL at least where letters have two bytes
+SAMPLE_BYTES = 1 << 20  # read from the beginning
+_FEWEST = 10  # rows below which nothing is refused or warned of: a single row would decide
+_ROWS_BYTES = 1 << 16  # that these rows are taken from, unless the first one is longer
+_TOLERATED = 10  # one row in ten may be unusable without a warning
+_NULS = 4  # in UTF-16, at least one byte in four is NUL for ASCII-rich text
 _NEWLINE = 0x0A
 _NOT_ASCII = 0x80
-_UNDEFINED = (0x81, 0x8D, 0x8F, 0x90, 0x9D)  # bytes that are no letters in Windows-1252
+_UNDEFINED = (0x81, 0x8D, 0x8F, 0x90, 0x9D)  # bytes that Windows-1252 does not define
 _KINDS = {
     "int": "a whole number",
     "double": "a number",
@@ -52,7 +53,7 @@ Caller = Literal["command", "configuration", "python"]
 
 
 def say_option(caller: Caller, key: str, value: str) -> str:
-    """Return how an option is given: on the command line, in ``[stream]``, or as an argument."""
+    """Return the spelling of an option: on the command line, in ``[stream]``, or as an argument."""
     if caller == "configuration":
         return f'{key} = "{value}" in [stream]'
     if caller == "python":
@@ -62,7 +63,7 @@ def say_option(caller: Caller, key: str, value: str) -> str:
 
 
 def read_head(file: InputFile, pipe: PipeBytes | None) -> bytearray:
-    """Return the first bytes of an input, decompressed; the caller overwrites them. A pipe is not used up."""
+    """Return the first bytes of an input, decompressed; the caller overwrites them. A pipe will be read again."""
     if pipe is not None:
         head = pipe.head(SAMPLE_BYTES)
         codec = pipe.compression()
@@ -81,10 +82,10 @@ def read_head(file: InputFile, pipe: PipeBytes | None) -> bytearray:
 
 
 def likely_encoding(sample: bytearray) -> Encoding | None:
-    """Return which other encoding a text seems to have; None if it is UTF-8, or has at least one letter of it.
+    """Return the likely encoding of a text that is not UTF-8; None if it has a multi-byte character of UTF-8.
 
-    One row that is not UTF-8 is a bad row, and says nothing about the others: only strays in the first line, which may
-    hold the names of columns, or in two lines count.
+    A single row with invalid bytes is a bad row, and no evidence about the others: only invalid bytes in the first
+    line, which may hold column names, or in two lines count.
     """
     from panstream.primitives.kernels.sources.transcode import count_letters
 
@@ -103,7 +104,7 @@ def likely_encoding(sample: bytearray) -> Encoding | None:
 
 
 def check_encoding_of(sample: bytearray, dialect: Dialect, *, label: str, caller: Caller) -> None:
-    """Refuse text that is in another encoding, unless one was declared."""
+    """Raise SourceError if text seems not to be UTF-8 and no encoding was declared."""
     if dialect.declared_encoding is None and (encoding := likely_encoding(sample)) is not None:
         shown = _ENCODINGS.get(encoding, "UTF-16")
         option = say_option(caller, "encoding", encoding)
@@ -111,7 +112,7 @@ def check_encoding_of(sample: bytearray, dialect: Dialect, *, label: str, caller
 
 
 def whole_lines(sample: bytearray) -> None:
-    """Drop the last line of a sample, which may be half a line, and overwrite it."""
+    """Overwrite and remove the last line of a sample, which may be incomplete."""
     end = sample.rfind(b"\n") + 1 or len(sample)
     sample[end:] = bytes(len(sample) - end)
     del sample[end:]
@@ -119,8 +120,14 @@ def whole_lines(sample: bytearray) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FirstValues:
-    """What became of the first values of a column: in how many rows it can be used, and in how many it cannot, because
-    a value does not fit or, where one is required, because there is none.
+    """Counts of the first rows by what a column has in them.
+
+    Attributes:
+        rows: All rows.
+        usable: Rows with a value of the type.
+        misfits: Rows with a value of another type.
+        unusable: Misfits and, where the column is required, rows without a value.
+        ragged: Rows with too few or too many fields.
     """
 
     rows: int
@@ -131,7 +138,7 @@ class FirstValues:
 
     @property
     def fits(self) -> bool:
-        """Return whether there are values, and all of them can be read."""
+        """Whether there are values, and all of them are of the type."""
         return self.usable > 0 and not self.unusable
 
 
@@ -146,9 +153,9 @@ def first_values(
     label: str = "the input",
     rows: int | None = ROWS,
 ) -> FirstValues:
-    """Read a column of the first rows with the feeds' own parsers.
+    """Parse a column of the first rows with the parsers of the sources.
 
-    Where the column is ``required``, as users and times are, a row without a value cannot be used either.
+    In a ``required`` column, as users and times are, a row without a value is unusable, too.
     """
     schema = RowSchema(columns={name: kind})
     parser: CsvParser | JsonParser = CsvParser(schema, label=label, dialect=dialect)
@@ -180,7 +187,7 @@ def first_values(
 
 
 def hint_for(sample: bytearray, name: str, kind: str, dialect: Dialect, *, is_json: bool, caller: Caller) -> str:
-    """Return how a column may be written whose values cannot be read, as a question with the option; or nothing."""
+    """Return a question with the option that would make the values of a column readable; "" if none does."""
 
     def fits(kind: str, **changes: str) -> bool:
         return first_values(sample, name, kind, dialect.but(**changes), is_json=is_json).fits
@@ -218,7 +225,7 @@ def check_first_rows(
     declared = dialect or Dialect()
     for file in expand_paths(inputs, format=format):
         if file.format not in TEXT_FORMATS:
-            continue  # Parquet and Arrow have types, which their readers check; logs have fixed columns
+            continue  # readers check the types of Parquet and Arrow; logs have fixed columns
         sample = read_head(file, pipe)
         try:
             if len(sample) >= SAMPLE_BYTES:

@@ -1,4 +1,4 @@
-"""Files, globs and directories as people write them: a list of files with stable names."""
+"""Expand paths, globs and directories to a list of files with stable names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """A file (standard input if ``path`` is ``None``), its format and the name its rows are known under."""
+    """A file (standard input if ``path`` is ``None``), its format, and the name of its rows' producer."""
 
     path: Path | None
     format: Format
@@ -41,7 +41,7 @@ class InputFile:
 
 
 def format_from_name(path: Path) -> Format | None:
-    """Return the format that a file's name tells of, looking through ``.gz``, ``.bz2``, ``.xz`` and ``.zst``.
+    """Return the format by a file's name, ignoring ``.gz``, ``.bz2``, ``.xz`` and ``.zst``; None if unknown.
 
     >>> format_from_name(Path("visits.csv.gz"))
     'csv'
@@ -53,10 +53,10 @@ def format_from_name(path: Path) -> Format | None:
 
 
 def expand_paths(inputs: Sequence[str], *, format: Format | None = None, must_exist: bool = True) -> list[InputFile]:
-    """Return the files of ``inputs``: paths, globs, directories (sorted, with what lies below), and "-".
+    """Return the files of ``inputs``: paths, globs, directories (recursively, sorted), and "-".
 
-    A file's name is its path below the directory or the fixed part of the glob that was given, so it stays the same
-    when everything is moved elsewhere.
+    A file's name is its path relative to the given directory or the fixed part of the glob, so that it stays the same
+    when the directory is moved.
     """
     if format is not None and format not in get_args(Format):
         raise InvalidParameter(f"format must be one of {', '.join(get_args(Format))}, got {format!r}")
@@ -104,6 +104,6 @@ def _listed(pattern: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         return [(file, file.relative_to(base).as_posix()) for file in files]
     if must_exist and not path.exists():
         raise SourceError(f"{path.name} does not exist")
-    if must_exist and not path.is_file():  # opening a FIFO that nobody writes to never ends
+    if must_exist and not path.is_file():  # opening a FIFO without a writer would block
         raise SourceError(f"{path.name} is not a regular file; give - and pipe it to standard input")
     return [(path, path.name)] if path.exists() or must_exist else []

@@ -1,8 +1,8 @@
-"""Kafka: one message is one row, a JSON object or a bare value, counted exactly once; the store holds no offset.
+"""Kafka: a message is one row, a JSON object or a single value, counted exactly once; the store holds no offset.
 
-At every tick of the clock one batch goes, be it empty, so that nothing that is stored moves with the messages. Where a
-tick has messages, a mark of how far they reach goes to the broker first. After a restart the mark that belongs to the
-stored state says where to read on: what is in the state is not read again, and everything else is.
+Every tick of the clock yields a batch, even an empty one, so that what is stored does not depend on when messages come.
+If a tick has messages, a mark with their offsets is committed to the broker first. After a restart, reading resumes at
+the mark of the stored state: messages in the state are not read again, and all others are.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.errors import ConnectionLost, SourceError, import_optional
 
-_CALL_ROWS = 5_000  # messages asked of the client at a time
-_TIMEOUT = 5.0  # seconds to wait for an answer
-_PARTITION_CHECK_SECONDS = 30.0  # seconds between looks for new partitions, at which marks are renewed
+_CALL_ROWS = 5_000  # messages per call of the client
+_TIMEOUT = 5.0  # seconds to wait for the broker
+_PARTITION_CHECK_SECONDS = 30.0  # between checks for new partitions, which also renew the marks
 _PERMANENT_ERRORS = (
     *("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "TOPIC_AUTHORIZATION_FAILED"),
     *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "OFFSET_METADATA_TOO_LARGE"),
-    *("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"),  # others are reading as this group
+    *("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"),  # another client reads as this group
 )
 _SETTINGS: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # the oldest would count again, the newest would leave out
+    "auto.offset.reset": "error",  # the oldest would count messages twice, the newest would skip some
     "isolation.level": "read_committed",
     "queued.min.messages": 10_000,  # what is read ahead stays in the client's memory
     "queued.max.messages.kbytes": 4_096,
-    "fetch.queue.backoff.ms": 5,  # by default it asks for more only a second after that was full
+    "fetch.queue.backoff.ms": 5,  # by default, the client pauses fetching for a second once that is full
     "socket.timeout.ms": int(1000 * _TIMEOUT),
-    "session.timeout.ms": 2_000,  # there is no session, but this is how long a commit looks for its broker
+    "session.timeout.ms": 2_000,  # there is no session, but a commit searches its coordinator for as long
     "heartbeat.interval.ms": 500,
 }
 
 
 def gzip_warning(url: str) -> str | None:
-    """Return what a topic's broker leaves open about gzip; raise SourceError if the topic would be refused."""
+    """Return a warning if messages may be compressed with gzip; raise SourceError if the topic's setting is gzip."""
     address = KafkaAddress.parse(url)
     if address.allows_gzip:
         return f"topic {address.topic!r}: with gzip=allow no copy of memory is covered"
@@ -74,7 +74,11 @@ def _refused_gzip(address: KafkaAddress) -> SourceError:
 
 
 class KafkaSource(EventSource):
-    """Messages of all partitions of one topic. The column ``key``, where it is declared, is the message's key."""
+    """Messages of all partitions of one topic.
+
+    The column ``key``, where it is declared, is the message's key. A broker that does not answer for ``max_outage``
+    seconds raises ConnectionLost. ``wall`` is the clock of ticks, for tests.
+    """
 
     def __init__(
         self,
@@ -98,17 +102,17 @@ class KafkaSource(EventSource):
         self._client: Any = None
         self._messages = MessageBuffer(schema, "key")
         self._message_positions = list[tuple[int, int]]()
-        self._marks = OffsetMarks([])  # as the broker has them; as read
-        self._offsets = dict[int, int]()
+        self._marks = OffsetMarks([])  # as committed to the broker
+        self._offsets = dict[int, int]()  # the next to read, per partition
         self._tick = 0
-        self._unreachable_since: float | None = None  # since when the broker has not answered
-        self._partitions_checked = 0.0  # when it was last asked for its partitions
+        self._unreachable_since: float | None = None  # by the clock; None while the broker answers
+        self._partitions_checked = 0.0
         self._refused: str | None = None
 
     def batches(self) -> Iterator[RowBatch | None]:
-        """Yield what arrived at every tick, for ever, be it nothing; ``None`` while the broker is away."""
+        """Yield a batch per tick, without end; ``None`` while the broker does not answer."""
         coalescer = Coalescer(self._schema, rows=sys.maxsize, producer=None, label="kafka")
-        self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles what it needs before the first tick
+        self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles the kernels before the first tick
         try:
             self._open()
             while not self._stopped:
@@ -119,16 +123,16 @@ class KafkaSource(EventSource):
                     yield None
         finally:
             self._messages.forget(self._messages.count, self._messages.end)
-            self._client = None  # closing it would wait for a group that we are no member of
+            self._client = None  # close() would wait for a group that we are not a member of
             coalescer.close()
 
     def acknowledge(self, token: object) -> None:
-        """Take note that the state of a tick is on disk: marks before its own are not needed any more."""
+        """Drop the marks before that of a tick, whose state is on disk now."""
         assert isinstance(token, int)
         self._marks = self._marks.since(token)
 
     def _open(self) -> None:
-        """Find out where to read on, and leave the mark of it at the broker."""
+        """Connect, find the mark of the stored state, and commit only that one: later marks belong to no state."""
         self._client = make_client("Consumer", {**self._settings, "error_cb": self._on_error})
         partitions = self._retry(self._partitions)
         self._partitions_checked = self._clock()
@@ -136,7 +140,7 @@ class KafkaSource(EventSource):
             raise _refused_gzip(self._address)
         topic_partitions = [self._kafka.TopicPartition(self._address.topic, partition) for partition in partitions]
         committed = self._retry(lambda: self._client.committed(topic_partitions, timeout=self._wait))
-        marks, newest_tick = OffsetMarks.found({entry.partition: entry.metadata for entry in committed})
+        marks, known_partitions = OffsetMarks.parse({entry.partition: entry.metadata for entry in committed})
         position = self._applied.get(self._producer)
         if position is None and all(entry.offset < 0 for entry in committed):
             edge = partial(self._edge, oldest=self._address.from_beginning)
@@ -151,7 +155,7 @@ class KafkaSource(EventSource):
                     "broker has lost the mark. To begin anew, give another ?group=NAME, and ?begin=newest unless all "
                     "messages of the topic are to be counted into this store"
                 )
-            for new in partitions[newest_tick:]:
+            for new in partitions[known_partitions:]:
                 mark.offsets[new] = self._retry(partial(self._edge, new, oldest=True))
             self._marks = OffsetMarks([mark])
             self._tick = 0 if position is None else position >> 64
@@ -161,7 +165,7 @@ class KafkaSource(EventSource):
         self._client.assign([self._topic_partition(partition, offset) for partition, offset in self._offsets.items()])
 
     def _gather(self) -> None:
-        """Receive messages until the tick is over; none while there is no room for them."""
+        """Receive messages until the tick is over, or the buffer or the marks are full."""
         end = self._clock() + self._length
         self._check_partitions()
         while True:
@@ -191,7 +195,7 @@ class KafkaSource(EventSource):
         self._message_positions.append((message.partition(), message.offset()))
 
     def _store_offsets(self) -> bool:
-        """Begin the next tick, and have the broker keep its mark if it has messages; return whether that worked."""
+        """Begin the next tick; if it has messages, commit its mark first. Return whether that succeeded."""
         length = max(1, int(1000 * self._length))
         tick = max(self._tick + 1, int(1000 * self._wall()) // length * length)
         if self._messages.count:
@@ -204,7 +208,7 @@ class KafkaSource(EventSource):
         return True
 
     def _batch(self, coalescer: Coalescer) -> RowBatch:
-        """Return the messages of a tick as rows, and overwrite them."""
+        """Return the rows of a tick, and overwrite its messages."""
         rows, _ = self._parser.parse(self._messages.data, self._messages.end)
         self._messages.forget(self._messages.count, self._messages.end)
         batch = next((row_batch for part in (coalescer.add(rows), coalescer.flush()) for row_batch in part), None)
@@ -222,7 +226,7 @@ class KafkaSource(EventSource):
         return batch
 
     def _commit_marks(self, marks: OffsetMarks) -> bool:
-        """Have the broker keep marks; return whether it said so."""
+        """Commit marks to the broker; return whether it confirmed all."""
         read = marks.last.offsets
         topic_partitions = [
             self._topic_partition(each, offset, marks.text(each, len(read))) for each, offset in read.items()
@@ -240,7 +244,7 @@ class KafkaSource(EventSource):
         return True
 
     def _check_partitions(self) -> None:
-        """Read partitions that were added, from their beginning; leave marks anew, since brokers forget old ones."""
+        """Read added partitions from their beginning, and commit the marks again: brokers expire old commits."""
         if self._clock() - self._partitions_checked < _PARTITION_CHECK_SECONDS:
             return
         self._partitions_checked = self._clock()
@@ -258,8 +262,8 @@ class KafkaSource(EventSource):
             self._client.incremental_assign([self._topic_partition(each, offset) for each, offset in new.items()])
 
     def _partitions(self) -> list[int]:
-        found = self._client.list_topics(self._address.topic, timeout=self._wait)
-        topic = found.topics[self._address.topic]
+        metadata = self._client.list_topics(self._address.topic, timeout=self._wait)
+        topic = metadata.topics[self._address.topic]
         if topic.error is not None:
             raise SourceError(f"the Kafka broker has no topic {self._address.topic!r} for us: {topic.error.str()}")
         return sorted(topic.partitions)
@@ -269,7 +273,7 @@ class KafkaSource(EventSource):
         return int(low if oldest else high)
 
     def _retry(self, call: Callable[[], Any]) -> Any:
-        """Ask the broker until it answers, or patience ends."""
+        """Call until the broker answers, for at most ``max_outage`` seconds."""
         while True:
             try:
                 answer = call()
@@ -281,7 +285,7 @@ class KafkaSource(EventSource):
             self._check()
 
     def _check(self) -> None:
-        """Wait a little for a broker that is away, or give up."""
+        """Wait before the next attempt; raise if the broker refused, or has not answered for too long."""
         if self._refused is not None:
             raise SourceError(f"the Kafka broker refused: {self._refused}")
         if self._unreachable_since is None:
@@ -291,11 +295,11 @@ class KafkaSource(EventSource):
         self._sleep(0.05)
 
     def _on_error(self, error: Any) -> None:
-        """Remember what will not pass by itself; the client deals with the rest."""
+        """Record an error that will last; the client retries all others."""
         if error.fatal() or error.name() in _PERMANENT_ERRORS:
             self._refused = error.name().strip("_").replace("_", " ").lower()
         elif error.name() == "_ALL_BROKERS_DOWN":
-            self._partitions_checked = -_PARTITION_CHECK_SECONDS  # ask at once whether it is back
+            self._partitions_checked = -_PARTITION_CHECK_SECONDS  # check at once whether the broker is back
 
     def _topic_partition(self, partition: int, offset: int = 0, text: str = "") -> Any:
         return self._kafka.TopicPartition(self._address.topic, partition, offset, text)

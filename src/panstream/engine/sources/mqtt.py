@@ -1,9 +1,9 @@
-"""MQTT: one message is one row, a JSON object or a bare value; nothing about messages is stored, not even their number.
+"""MQTT: a message is one row, a JSON object or a single value; nothing about messages is stored, not even their number.
 
-A message is acknowledged before it is counted, and counted only once the broker has said that it handled what came
-before: then it cannot come again. So a crash can lose the messages of a batch and its step, and never counts one twice,
-which would give a reading twice the weight that its claim allows for. Numbers of messages could prevent the loss, but
-would have to be stored, and tell how many there were.
+A message is acknowledged before it is counted, and counted only after the broker has answered a later request: then it
+has processed the acknowledgement and will not send the message again. So a crash can lose the messages of a batch, but
+never counts one twice, which would double its weight and break the claim. Stored message numbers could prevent the
+loss, but would reveal how many messages there were.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.errors import ConnectionLost, InvalidParameter, PanstreamError, SourceError, import_optional
 
-PASSWORD = "PANSTREAM_MQTT_PASSWORD"  # the variable that may hold it
+PASSWORD = "PANSTREAM_MQTT_PASSWORD"  # environment variable
 _OPTIONS = ("ca", "certificate", "private_key", "password_file", "client", "session")
-_PACKET = 1 << 18  # bytes; the broker is told to send no larger one
+_PACKET = 1 << 18  # bytes, the largest that the broker may send
 _IN_FLIGHT = 1_000  # messages the broker may send before the first is acknowledged
 _KEEP_ALIVE = 60  # seconds
 _TIMEOUT = 10.0  # seconds to wait for the broker
@@ -33,7 +33,7 @@ _TIMEOUT = 10.0  # seconds to wait for the broker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MqttAddress:
-    """Where the broker is, whom it knows us as, and which topics are asked for."""
+    """Broker, credentials and topic filter of a source."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class MqttAddress:
 
 
 def _address(url: str) -> MqttAddress:
-    """Read ``mqtt[s]://[user[:password]@]host[:port]/topic/filter[?options]``, whose filter may have # and +."""
+    """Parse ``mqtt[s]://[user[:password]@]host[:port]/topic/filter[?options]``; the filter may have # and +."""
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
     authority, _, topic = rest.partition("/")
@@ -85,7 +85,7 @@ def _address(url: str) -> MqttAddress:
 class MqttSource(EventSource):
     """Messages of the topics of one broker, received in MQTT 5 under a session that outlives a restart.
 
-    The columns ``topic`` and ``payload``, where declared, are the message's topic and the whole of a bare payload.
+    The columns ``topic`` and ``payload``, where declared, are the message's topic and a payload that is a single value.
     """
 
     def __init__(self, url: str, schema: RowSchema, *, retries: int = 5, **settings: Unpack[SourceSettings]) -> None:
@@ -96,17 +96,16 @@ class MqttSource(EventSource):
         self._retries = retries
         self._client: Any = None
         self._messages = MessageBuffer(schema, "topic")
-        self._heard: set[int] = set()  # requests that the broker has handled
+        self._answered_requests: set[int] = set()  # their packet ids; 0 is the connection
         self._refused: str | None = None
-        # To connect, or to stay connected; when it began
-        self._failures = 0
-        self._since = 0.0
+        self._failures = 0  # attempts to connect that failed, and connections that ended soon
+        self._connected_since = 0.0
 
     def batches(self) -> Iterator[RowBatch | None]:
-        """Yield rows as messages arrive, for ever; ``None`` whenever there is nothing new."""
+        """Yield rows as messages arrive, without end; ``None`` while there are none."""
         coalescer = Coalescer(self._schema, rows=self._rows, producer=None, label="mqtt")
         since: float | None = None
-        self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles what it needs before a broker waits
+        self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles the kernels before connecting
         try:
             while not self._stopped:
                 self._connected()
@@ -128,7 +127,7 @@ class MqttSource(EventSource):
             coalescer.close()
 
     def _confirmed(self, coalescer: Coalescer) -> Iterator[RowBatch]:
-        """Yield what arrived before a request that the broker has answered: their acknowledgements came before it."""
+        """Yield the messages so far, once the broker has answered a request that followed their acknowledgements."""
         count = self._messages.count
         end = self._messages.end
         if not self._answered(lambda client: client.unsubscribe("panstream/asks/for/an/answer")):
@@ -140,12 +139,12 @@ class MqttSource(EventSource):
         yield from coalescer.flush()
 
     def _connected(self) -> None:
-        """Connect and subscribe if need be; again a few times, also after connections that ended soon."""
+        """Connect and subscribe unless connected; retry with growing delays, also if a connection ended soon."""
         while self._client is None:
             if self._failures:
                 self._sleep(min(2.0, 0.05 * 2**self._failures))
             if self._connect():
-                self._since = self._clock()
+                self._connected_since = self._clock()
                 return
             self._failed("the MQTT broker could not be reached")
 
@@ -155,7 +154,7 @@ class MqttSource(EventSource):
             raise ConnectionLost(what)
 
     def _lost(self) -> None:
-        if self._clock() - self._since > _TIMEOUT:
+        if self._clock() - self._connected_since > _TIMEOUT:
             self._failures = 0
         self._failed(
             "the MQTT broker ends every connection; another client that connects as "
@@ -180,55 +179,55 @@ class MqttSource(EventSource):
         client.on_subscribe = self._on_subscribe
         client.on_unsubscribe = self._on_answer
         client.connect_timeout = _TIMEOUT
-        wishes: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        wishes.SessionExpiryInterval = address.session
-        wishes.ReceiveMaximum = _IN_FLIGHT
-        wishes.MaximumPacketSize = _PACKET
+        properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = address.session
+        properties.ReceiveMaximum = _IN_FLIGHT
+        properties.MaximumPacketSize = _PACKET
         try:
-            client.connect(address.host, address.port, _KEEP_ALIVE, clean_start=False, properties=wishes)
+            client.connect(address.host, address.port, _KEEP_ALIVE, clean_start=False, properties=properties)
         except (OSError, ValueError):
             self._disconnect()
             return False
-        # What was retained is from before, and would come again at every start.
+        # A retained message would be sent again, and counted, at every start.
         options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
         return self._on_acknowledged(0) and self._answered(
             lambda client: client.subscribe(address.topic, options=options)
         )
 
     def _answered(self, ask: Callable[[Any], tuple[Any, int | None]]) -> bool:
-        """Send a request and wait for its answer; return whether the connection lasted."""
+        """Send a request and wait for its answer; return False if the connection was lost."""
         number = ask(self._client)[1]
         return number is not None and self._on_acknowledged(number)
 
     def _on_acknowledged(self, number: int) -> bool:
         count = self._messages.count
         until = self._clock() + _TIMEOUT
-        while number not in self._heard:
+        while number not in self._answered_requests:
             if not self._run_loop(self._poll):
                 return False
-            if self._messages.count != count:  # the answer is behind messages
+            if self._messages.count != count:  # messages arrive before the answer
                 count = self._messages.count
                 until = self._clock() + _TIMEOUT
             if self._clock() > until:
                 self._disconnect()
                 return False
-        self._heard.clear()
+        self._answered_requests.clear()
         return True
 
     def _run_loop(self, wait: float) -> bool:
-        """Receive what there is; return whether the connection lasts. What waits for the broker's word goes with it."""
+        """Receive packets; return False if the connection was lost, and with it all unconfirmed messages."""
         assert self._client is not None
         try:
             previous_count = self._messages.count
             code = self._client.loop(wait)
             while (
                 not code and previous_count != self._messages.count < self._rows
-            ):  # the client reads a packet at a time
+            ):  # the client reads one packet per call
                 previous_count = self._messages.count
                 code = self._client.loop_read()
         except PanstreamError:
             raise
-        except Exception:  # whatever a client trips over in bytes that are no packets
+        except Exception:  # the client raises anything for bytes that are not packets
             self._disconnect()
             raise SourceError("the MQTT broker sent something that is not MQTT 5") from None
         if code:
@@ -240,7 +239,7 @@ class MqttSource(EventSource):
 
     def _disconnect(self) -> None:
         self._messages.forget(self._messages.count, self._messages.end)
-        self._heard.clear()
+        self._answered_requests.clear()
         if self._client is not None:
             connection = self._client.socket()
             self._client.disconnect()
@@ -251,15 +250,15 @@ class MqttSource(EventSource):
     def _on_connect(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             self._refused = str(reason)
-        self._heard.add(0)
+        self._answered_requests.add(0)
 
     def _on_subscribe(self, client: Any, userdata: Any, number: int, reasons: Any, properties: Any) -> None:
         if reasons[0].is_failure:
             self._refused = f"{reasons[0]}, subscribing to {self._address.topic!r}"
-        self._heard.add(number)
+        self._answered_requests.add(number)
 
     def _on_answer(self, client: Any, userdata: Any, number: int, reasons: Any, properties: Any) -> None:
-        self._heard.add(number)
+        self._answered_requests.add(number)
 
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
         if not message.retain:

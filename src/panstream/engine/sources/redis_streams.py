@@ -1,8 +1,8 @@
 """Redis Streams: entries are read through a consumer group, and acknowledged and deleted once the state is durable.
 
-One entry is one row, its fields are columns. Entries that were delivered but not acknowledged come again after a crash;
-the engine tells the feed the last one it applied, and those up to it are acknowledged without being applied again. That
-works because one engine reads a group in the order of the entries; a group that another consumer reads too is refused.
+An entry is one row, its fields are columns. Entries that were delivered but not acknowledged are delivered again after
+a crash; those up to the last applied one are acknowledged without being applied again. This relies on one consumer that
+reads the group in order, so a group that another consumer reads, too, is refused.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.text_columns import columns_from_spans
 from panstream.errors import ConnectionLost, RedisCommandError, SourceError
 
-_CALL_ROWS = 5_000  # entries asked for at a time
-_CALL_IDS = 1_000  # entries acknowledged at a time
+_CALL_ROWS = 5_000  # entries per request
+_CALL_IDS = 1_000  # entries per acknowledgement
 
 
 def _entry_number(entry: bytes) -> int:
-    """Return an entry's id as one number that grows as ids do.
+    """Return an entry's id as one number in the order of ids.
 
     >>> _entry_number(b"3-1") == (3 << 64) + 1
     True
@@ -54,12 +54,12 @@ class RedisStreamSource(EventSource):
         self._consumer = consumer
         self._producer = f"redis:{stream}:{group}"
         self._retries = retries
-        self._cursor = b"0-0"  # the last entry received; what lies behind it and is pending was lost on the way
+        self._cursor = b"0-0"  # the last entry received; later ones that are pending were lost with a connection
         self._catching_up = True
         self._running = False
 
     def batches(self) -> Iterator[RowBatch | None]:
-        """Yield rows as entries arrive, for ever; ``None`` whenever there is nothing new."""
+        """Yield rows as entries arrive, without end; ``None`` while there are none."""
         waiting: list[bytes] = []
         self._running = True
         coalescer = Coalescer(
@@ -98,13 +98,13 @@ class RedisStreamSource(EventSource):
             self._retried(lambda some=entries[start : start + _CALL_IDS]: self._delete(some))  # type: ignore[misc]
 
     def close(self) -> None:
-        """End ``batches`` after what it is doing; entries that wait come again in the next run."""
+        """Let ``batches`` end after its current step; unapplied entries are delivered again in the next run."""
         super().close()
         if not self._running:
             self._connection.close()
 
     def _labelled(self, batch: RowBatch, entries: list[bytes]) -> RowBatch:
-        """Say in what the sender knows, entry ids, where the batch ends and which rows were bad."""
+        """Set sequence, token and, for the report of bad rows, labels from the ids of the entries."""
         batch.labels = tuple(f"entry {entry.decode()}" for entry in entries) if batch.codes.any() else ()
         batch.sequence = _entry_number(entries[-1])
         batch.token = tuple(entries)
@@ -125,7 +125,7 @@ class RedisStreamSource(EventSource):
                 )
 
     def _read(self, count: int, wait: float) -> _RedisReply:
-        """Return the next entries: first those delivered before, then new ones."""
+        """Return the next entries: first those that are pending, then new ones."""
         received: _RedisReply = self._retried(lambda: self._ask(count, wait))
         if received.gone:
             self.acknowledge(tuple(received.gone))
@@ -157,7 +157,7 @@ class RedisStreamSource(EventSource):
         return reply
 
     def _retried(self, call: Callable[[], Any]) -> Any:
-        """Connect if need be and call; again after a lost connection, then asking for what was lost on the way."""
+        """Call; after a lost connection reconnect and call again, starting with the pending entries."""
         for attempt in range(self._retries + 1):
             try:
                 if not self._connection.is_open:
@@ -172,7 +172,7 @@ class RedisStreamSource(EventSource):
 
 
 class _RedisReply:
-    """Entries of one reply: their ids, what they say as rows, and ids of what needs no applying any more."""
+    """One reply: ids and rows of its entries, and the ids of entries that are not to be applied (``gone``)."""
 
     def __init__(self, connection: RedisConnection, schema: RowSchema, applied: int) -> None:
         self._connection = connection
@@ -180,12 +180,12 @@ class _RedisReply:
         self._applied = applied
         self._positions = {column.encode(): position for position, column in enumerate(schema.columns)}
         self.entries: list[bytes] = []
-        self.gone: list[bytes] = []  # applied by an earlier run, or deleted by somebody else
+        self.gone: list[bytes] = []  # applied by an earlier run, or deleted by another client
         self.last: bytes | None = None
         self.rows = RowBatch.none(schema)
 
     def receive(self, wait: float) -> None:
-        """Read the reply and copy the declared fields out of the buffer."""
+        """Parse the reply and copy the declared fields out of the buffer."""
         from panstream.primitives.kernels.sources.csv_fields import copy_spans
 
         connection = self._connection

@@ -1,8 +1,9 @@
-"""What an input looks like, guessed before a row of it counts: its format, dialect, columns and their types.
+"""Infer the schema of an input from its first bytes: format, dialect, columns and their types.
 
-The guess is made from the first bytes alone and then stands: a later value that does not fit makes its row a bad one.
-Since one row among the first can change the guess, whatever is made with it declares it public. Nothing but columns is
-guessed: bounds, groups and sizes would tell of the people in the rows.
+A later value that does not fit makes its row a bad one. Only columns are inferred: bounds, groups and sizes would
+reveal the users in the rows.
+
+Privacy: one row among the first can change the schema, so callers declare it a public fact.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferredSchema:
-    """A format and typed columns, and how text is written. ``reading`` is what a feed has to be told besides."""
+    """Format, typed columns and dialect of an input. ``reading`` are further arguments of its source."""
 
     format: str
     columns: Mapping[str, str]
     dialect: Dialect | None = None
     reading: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    hints: Mapping[str, str] = field(default_factory=dict)  # how columns may be written that are read as text
+    hints: Mapping[str, str] = field(default_factory=dict)  # options that might give a type to text columns
 
     def __str__(self) -> str:
         columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
@@ -66,7 +67,7 @@ class InferredSchema:
         return f"text separated by {_SEPARATORS.get(sign, repr(sign))}, with {header}: {columns}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the schema as JSON values."""
         document: dict[str, Any] = {"format": self.format, "columns": dict(self.columns)}
         if self.dialect is not None:
             dialect = self.dialect
@@ -77,7 +78,7 @@ class InferredSchema:
 
 
 def infer_table_schema(data: Any) -> tuple[Any, InferredSchema]:
-    """Return a table as Arrow has it, and the types of its columns, which are those it has."""
+    """Return a table as Arrow, and a schema with the types of its columns."""
     table = open_table(data)
     return table, InferredSchema(format="table", columns=_kinds(table.schema))
 
@@ -85,13 +86,13 @@ def infer_table_schema(data: Any) -> tuple[Any, InferredSchema]:
 def infer_schema(
     inputs: Sequence[str], *, format: str | None = None, written: Dialect | None = None, caller: Caller = "python"
 ) -> InferredSchema:
-    """Look at the beginning of the first input; the others must be like it.
+    """Infer the schema of the first input; the others must have the same.
 
     Args:
-        inputs: Files, globs, directories, or "-" for standard input, of which nothing is used up.
+        inputs: Files, globs, directories, or "-" for standard input, whose first bytes will be read again.
         format: The format, if the name does not say.
-        written: What was declared of how text is written: decimal mark, date formats and encoding.
-        caller: How options are called in messages.
+        written: The declared part of the dialect: decimal mark, date formats and encoding.
+        caller: How messages spell options.
     """
     declared = written or Dialect()
     first, is_format_certain = _first(inputs, format)
@@ -113,12 +114,12 @@ def infer_schema(
 
 
 def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
-    """Return the first file, and whether its format is known."""
+    """Return the first file, and whether its format is certain."""
     is_format_certain = "-" not in inputs or format is not None
     try:
         files = expand_paths(inputs, format=format)
     except SourceError:
-        files = expand_paths(inputs, format=format or "csv")  # which fails again unless it was for the name
+        files = expand_paths(inputs, format=format or "csv")  # fails again, unless only the format was unknown
         is_format_certain = False
     if not files:
         raise SourceError("there is no file to read: no file name has a known format")
@@ -128,7 +129,7 @@ def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
 
 
 def _sniff_format(sample: bytearray) -> Format:
-    """Return the format that an input's first bytes tell of; CSV otherwise."""
+    """Return the format by the first bytes of an input; CSV if none matches."""
     magics: dict[bytes, Format] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"{": "json"}
     begin = bytes(sample[:512]).removeprefix(b"\xef\xbb\xbf").lstrip()
     if LINE.match(begin):
@@ -173,7 +174,7 @@ def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller
 
 
 def _sniffed(file: InputFile, sample: bytearray, declared: Dialect) -> dict[str, Any]:
-    """Have a process of its own look at the first rows: what it was given ends with it."""
+    """Sniff the first rows in a child process: DuckDB's residue of them ends with it."""
     command = [sys.executable, "-P", "-m", "panstream.engine.dialect_sniffer", file.format, declared.style.decimal]
     done = subprocess.run(command, input=sample, capture_output=True, check=False)
     if done.returncode:
@@ -183,8 +184,9 @@ def _sniffed(file: InputFile, sample: bytearray, declared: Dialect) -> dict[str,
 
 
 def _fitting(sample: bytearray, name: str, kind: str, dialect: Dialect, *, is_json: bool) -> str:
-    """Return the type of a column that the feeds' own reader takes its first values as: it knows other ways to write
-    numbers and times than the one who guessed.
+    """Return the first candidate type by which our parser reads all first values; "string" if none.
+
+    Our parser and DuckDB's sniffer accept different forms of numbers and times.
     """
 
     def unusable(kind: str) -> bool:

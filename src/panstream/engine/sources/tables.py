@@ -1,6 +1,4 @@
-"""Tables that a Python program already holds: Arrow's, and whatever exports itself through Arrow's interface, as
-pandas, polars and DuckDB do.
-"""
+"""Tables in memory: Arrow's, and all that export Arrow's C stream, as those of pandas, polars and DuckDB do."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from panstream.errors import InvalidBatch, translate_errors
 
 
 def open_table(data: Any) -> Any:
-    """Return a ``pyarrow.Table`` or ``RecordBatchReader`` of a table in any library that speaks Arrow.
+    """Return a table of any library that exports Arrow as a ``pyarrow.Table`` or ``RecordBatchReader``.
 
     >>> open_table({"n": [1, 2]})
     Traceback (most recent call last):
@@ -38,7 +36,7 @@ def open_table(data: Any) -> Any:
 class TableSource(EventSource):
     """A table that `open_table` takes; its memory is the caller's and is never overwritten.
 
-    With ``name=None`` no position in it is kept: another table is other rows, and counts from its first one.
+    With ``name=None`` no position is stored: the next table is read from its first row.
     """
 
     def __init__(self, table: Any, schema: RowSchema, *, name: str | None = "table", batch_rows: int = 50_000) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.sources import FileSource
-from panstream.engine.sources.formats.arrow_ipc import MOST_UNPACKED, _check_file, _CheckedStream
+from panstream.engine.sources.formats.arrow_ipc import MAX_UNPACKED_BYTES, _check_file, _CheckedStream
 from panstream.errors import SourceError
 from panstream.server.ingest.request_bodies import _read_arrow
 
@@ -42,7 +42,7 @@ def test_declared_sizes_are_added_up_first(tmp_path: Path, file: bool, codec: st
     assert read(path) == 3000
     true = struct.pack("<q", 8000)
     assert data.count(true) >= 6
-    for lie in (MOST_UNPACKED + 1, 1 << 45, 2**63 - 1):
+    for lie in (MAX_UNPACKED_BYTES + 1, 1 << 45, 2**63 - 1):
         path.write_bytes(data.replace(true, struct.pack("<q", lie), 5))
         with pytest.raises(SourceError, match="when unpacked"):
             read(path)

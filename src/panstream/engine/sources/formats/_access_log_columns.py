@@ -1,6 +1,4 @@
-"""Columns about visits that are made of an access log's own, as those of beacons are: without DuckDB, which would keep
-residue of them.
-"""
+"""Columns about visits that are derived from those of an access log, by pyarrow: DuckDB would leave residue of them."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ _OF = {
 
 
 def columns_needed_for(names: Mapping[str, str]) -> list[str]:
-    """Return the columns of a log that are read so that those of these names can be made."""
+    """Return the columns of a log from which the derived ones among ``names`` are computed."""
     return list(dict.fromkeys(source for name in names if name in LOG_MADE for source in _OF[name]))
 
 
 def derived_log_column(name: str, columns: Mapping[str, Any], site: str) -> Any:
-    """Return a column that is made of others.
+    """Return a derived column.
 
     >>> derived_log_column("campaign", {"query": pa.array(["a=1&utm_campaign=may", None])}, "example.org").to_pylist()
     ['may', '']
@@ -40,7 +38,7 @@ def derived_log_column(name: str, columns: Mapping[str, Any], site: str) -> Any:
 
 
 def _events(columns: Mapping[str, Any]) -> Any:
-    """Return what a line tells of: a page view, an error of the server, a robot, or something else."""
+    """Classify lines: "view", "error" (of the server), "bot" or "other"."""
     no = pa.scalar(False)
     nothing = pa.scalar("", pa.string())
     status = columns["status"]

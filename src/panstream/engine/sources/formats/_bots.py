@@ -1,7 +1,7 @@
-"""Which user agents are robots: the list of crawler-user-agents (MIT), which its keepers extend every month.
+"""Detect robots by their user agents, with the list of the package crawler-user-agents (MIT), updated monthly.
 
-Nearly all of its patterns are plain words: an automaton finds any of them in one pass over a text. The few others are
-left to RE2. Without the package, a short pattern of words that robots use stands in for the list.
+Nearly all of its patterns are plain words, which an Aho-Corasick automaton finds in one pass over a text. The few
+others are left to RE2. Without the package, a short pattern is used instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
 class BotDetector:
-    """Finds robots among user agents."""
+    """Matches user agents against patterns."""
 
     def __init__(self, patterns: list[str]) -> None:
         plain = [pattern for pattern in patterns if _SPECIAL.search(_ESCAPED.sub("", pattern)) is None]
@@ -32,7 +32,7 @@ class BotDetector:
         self._automaton = _automaton([word for word in words if word])
 
     def is_bot(self, agents: Any) -> NDArray[np.bool_]:
-        """Return which of an Arrow array of texts, none of them missing, are robots."""
+        """Return a mask of the robots in an Arrow array of strings without NULL."""
         from panstream.primitives.kernels.sources.beacon_fields import find_words
 
         is_bot = np.zeros(len(agents), np.uint8)
@@ -47,7 +47,7 @@ class BotDetector:
 
 @cache
 def known_bots() -> BotDetector:
-    """Return the kept list, or the short one where the package is not installed."""
+    """Return the detector for the package's list, or for the short pattern if it is not installed."""
     try:
         crawlers = importlib.import_module("crawleruseragents").CRAWLER_USER_AGENTS_DATA
     except ImportError:
@@ -56,7 +56,7 @@ def known_bots() -> BotDetector:
 
 
 def _automaton(words: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint16], NDArray[np.uint8]]:
-    """Return the letters by byte, the next state by state and letter, and which states end a word."""
+    """Return the Aho-Corasick automaton: symbol by byte, next state by state and symbol, and which states accept."""
     used = sorted({letter for word in words for letter in word})
     letters = np.zeros(256, np.uint8)
     letters[used] = np.arange(1, len(used) + 1)
@@ -76,7 +76,7 @@ def _automaton(words: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint16
     table = np.zeros((len(steps), len(used) + 1), np.uint16)
     fallback = np.zeros(len(steps), np.int64)
     waiting = [0]
-    for state in waiting:  # grows: shortest beginnings first
+    for state in waiting:  # breadth first: a fallback is shorter, so it is complete already
         back = int(fallback[state])
         if state:
             table[state] = table[back]

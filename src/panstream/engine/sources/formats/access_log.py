@@ -1,8 +1,8 @@
-"""Access logs of web servers, as columns of the same names: the common and combined formats, and Caddy's JSON lines.
+"""Access logs of web servers, with the same columns for the common and combined formats and for Caddy's JSON lines.
 
-``visitor`` is a hash of host and agent, made as the line is read; where the log is a site's, so are the columns about
-visits that beacons have. A dash is NULL. A time is read with its zone, or as
-seconds since 1970. A line that is not of such a log is a bad row; what follows the fields is ignored.
+``visitor`` is a hash of host and agent, computed while parsing, as are the columns about visits if ``site`` is given. A
+dash is NULL. Times are parsed with their zone, or are seconds since 1970. A line of another format is a bad row; text
+after the fields is ignored.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ COLUMNS = {
 CADDY = b'"logger":"http.log.access'
 LINE = re.compile(rb"\S+ \S+ \S+ \[\d{2}/[A-Z][a-z]{2}/\d{4}:")
 VISITOR = "visitor"
-_KEY = np.uint64(0)  # there is nothing to keep secret: hashes are hashed again, and wiped with the rows
+_KEY = np.uint64(0)  # need not be secret: algorithms hash it again, and it is wiped with the rows
 _COLUMN_INDEX = {name: at for at, name in enumerate(COLUMNS)} | {VISITOR: 0}
-# Where Caddy writes what: keys of a line, of its request, and of the request's headers.
+# Keys of Caddy's JSON: of a line, of its request, and of the request's headers.
 _OUTER = ("request", "user_id", "ts", "status", "size")
 _REQUEST = ("headers", "client_ip", "remote_ip", "method", "uri", "proto")
 _HEADERS = ("Referer", "User-Agent")
 
 
 class _Lines:
-    """What logs share: they have no head, and a row is a line."""
+    """What parsers of logs share: no header, one row per line, derived columns."""
 
     def __init__(self, schema: RowSchema, *, label: str, site: str | None = None) -> None:
         derived_columns = {} if site is None else LOG_MADE
@@ -64,7 +64,7 @@ class _Lines:
                 raise SourceError(f"{label}: the type of column {name} must be {kind}")
         self._schema = schema
         self._site = site or ""
-        self._read = replace(schema, columns=read_columns | sources)  # what is made of other columns is not read
+        self._read = replace(schema, columns=read_columns | sources)  # derived columns are not parsed
         self._column_indices = [_COLUMN_INDEX[name] for name in self._read.columns]
         faults = range(self._read.type_error_code(next(iter(self._read.columns))))
         self._codes = np.full(len(faults) + 2 * len(self._read.columns), NOT_LOG, np.uint16)
@@ -75,11 +75,11 @@ class _Lines:
             self._codes[here : here + 2] = there, there + 1
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int:
-        """There is no head."""
+        """Return 0: logs have no header."""
         return 0
 
-    def _made(self, view: Any, starts: Any, stops: Any) -> dict[str, Any]:
-        """Return the column of visitors, if it is read."""
+    def _visitors(self, view: Any, starts: Any, stops: Any) -> dict[str, Any]:
+        """Return the column of visitors, if it is needed."""
         from panstream.primitives.kernels.sources.visitor_ids import hash_pairs
 
         if VISITOR not in self._schema.columns:
@@ -90,8 +90,8 @@ class _Lines:
         hash_pairs((view, starts[host], stops[host]), (view, starts[agent], stops[agent]), _KEY, out)
         return {VISITOR: pa.Array.from_buffers(pa.int64(), out.size, [None, pa.py_buffer(out)])}
 
-    def _with_made(self, read: RowBatch) -> RowBatch:
-        """Return rows with the columns that are made of those that were read."""
+    def _with_derived(self, read: RowBatch) -> RowBatch:
+        """Add the derived columns, and overwrite the columns that only they needed."""
         if self._read == self._schema:
             return read
         columns_by_name = {name: read.columns.column(name) for name in self._read.columns}
@@ -111,14 +111,14 @@ class _Lines:
 
 
 class LogParser:
-    """Rows of one log, in Caddy's format if its first line is a JSON object, else in the common or combined one."""
+    """Parses a log: in Caddy's format if its first line is a JSON object, else in the common or combined format."""
 
     def __init__(self, schema: RowSchema, *, label: str, site: str | None = None) -> None:
         self._kinds = tuple(kind(schema, label=label, site=site) for kind in (AccessLogParser, CaddyParser))
         self._chosen: AccessLogParser | CaddyParser = self._kinds[0]
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
-        """Look at the first byte."""
+        """Choose the format by the first byte."""
         if not end and not final:
             return None
         self._chosen = self._kinds[data.startswith(b"{", 0, end)]
@@ -134,7 +134,7 @@ class LogParser:
 
 
 class AccessLogParser(_Lines):
-    """Rows of one log in the common or combined format."""
+    """Parses a log in the common or combined format."""
 
     def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
         """Return the rows of complete lines."""
@@ -149,7 +149,7 @@ class AccessLogParser(_Lines):
         if not rows:
             return RowBatch.none(self._schema), end
         codes = np.where(broken[:rows] != 0, np.uint16(NOT_LOG), np.uint16(0))
-        derived = self._made(view, starts[:, :rows], stops[:, :rows])
+        derived = self._visitors(view, starts[:, :rows], stops[:, :rows])
         starts = starts[self._column_indices, :rows]
         stops = stops[self._column_indices, :rows]
 
@@ -157,11 +157,11 @@ class AccessLogParser(_Lines):
             copy_spans(view, starts[column], stops[column], offsets, out)
 
         read = columns_from_spans(view, self._read, codes, (starts, stops), stops > starts, copy, made=derived)
-        return self._with_made(read), end
+        return self._with_derived(read), end
 
 
 class CaddyParser(_Lines):
-    """Rows of one log that Caddy writes as JSON lines."""
+    """Parses a log of Caddy: JSON lines."""
 
     def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
         """Return the rows of complete lines."""
@@ -209,11 +209,12 @@ class CaddyParser(_Lines):
             kinds[rest],
         )
         fitting = np.isin(kinds, (json.STRING, json.ESCAPED, json.NUMBER))
-        kinds[~fitting | (starts == stops)] = json.ABSENT  # an empty name of a user is none
+        kinds[~fitting | (starts == stops)] = json.ABSENT  # an empty user name is NULL
         bad = (broken[:rows] != 0) | (outer.spans_of("request", rows)[2] != json.NESTED)
         codes = np.where(bad, np.uint16(NOT_LOG), np.uint16(0))
-        numbers = not (kinds[_COLUMN_INDEX["time"]] == json.STRING).any()  # Caddy can be told to write times as text
-        derived = self._made(view, starts, stops)
+        # Caddy can be configured to write times as text.
+        has_numeric_times = not (kinds[_COLUMN_INDEX["time"]] == json.STRING).any()
+        derived = self._visitors(view, starts, stops)
         starts = starts[self._column_indices]
         stops = stops[self._column_indices]
         kinds = kinds[self._column_indices]
@@ -223,8 +224,8 @@ class CaddyParser(_Lines):
 
         present = kinds != json.ABSENT
         woven = kinds == json.ESCAPED
-        seconds = ["time"] if numbers else []
+        seconds = ["time"] if has_numeric_times else []
         read = columns_from_spans(
             view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=derived
         )
-        return self._with_made(read), end
+        return self._with_derived(read), end

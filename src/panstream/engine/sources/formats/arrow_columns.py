@@ -1,8 +1,7 @@
-"""Arrow arrays that anyone may have made to columns as declared: null where a value does not fit, and those rows are
-marked.
+"""Convert Arrow arrays from untrusted input to declared types: NULL where a value does not fit, and the row is marked.
 
-Every type that is not on the list is refused by its name in the schema, before any row is looked at. Arrays from
-outside then have all their offsets, views and codes checked, here and in this process, before anything else reads them.
+Types that are not listed are refused by the schema, before any row is read. Then all offsets, views and codes are
+checked, before any other code follows them: a crafted array could make pyarrow read memory that is not its own.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.
 
 
 def check_types(arrow_schema: Any, schema: RowSchema, label: str) -> None:
-    """Refuse an input whose Arrow schema lacks a declared column or has it in a type that is not read as declared."""
+    """Raise SourceError if an Arrow schema lacks a declared column, or its type cannot be read as declared."""
     for name, kind in schema.columns.items():
         if arrow_schema.get_field_index(name) < 0:
             raise SourceError(f"{label} has no column {name!r}, or has it twice")
-        stored = arrow_schema.field(name).type  # or that of an extension's storage, and of a dictionary's words
+        stored = arrow_schema.field(name).type  # or of an extension's storage, or of a dictionary's values
         stored = stored.storage_type if isinstance(stored, pa.BaseExtensionType) else stored
         stored = stored.value_type if pa.types.is_dictionary(stored) else stored
         fits = stored.id in _READ[kind] or pa.types.is_null(stored)
         if stored.id in _DECIMAL and not 0 <= stored.scale <= stored.precision:
-            fits = False  # pyarrow goes astray with such a scale
+            fits = False  # pyarrow computes wrong results with such a scale
         if not fits:
             raise SourceError(f"{label}: column {name!r} is declared {kind}, but its type there is another kind")
 
@@ -74,16 +73,14 @@ def check_layout(array: Any) -> None:
     plain = _AS_BYTES.get(array.type)
     if plain is not None:
         array = pa.Array.from_buffers(plain, len(array), array.buffers(), offset=array.offset)
-    if array.type.id not in _DATE:  # there a time of day is found, which is left out like anybody's
+    if array.type.id not in _DATE:  # pyarrow would refuse the batch for a time of day; here it makes its row bad
         array.validate(full=True)
     if pa.types.is_decimal(array.type) and _has_least_decimal(array):
         raise pa.ArrowInvalid("a decimal has more digits than its type")
 
 
 def _has_least_decimal(array: Any) -> bool:
-    """Return whether a decimal is the least that fits its bits: it has no opposite, so pyarrow lets it pass and
-    turns its sign.
-    """
+    """Return whether a decimal is the smallest of its width: pyarrow does not detect it, and its negation overflows."""
     words = array.type.bit_width // 64
     if array.type.bit_width % 64 or array.null_count == len(array):
         return False
@@ -122,7 +119,7 @@ def from_arrow(
     Args:
         batch: The record batch.
         schema: The declared columns.
-        owned: Whether its memory is ours: what had to be copied of it is overwritten then, and never otherwise.
+        owned: Whether its memory is ours: then what had to be copied is overwritten; the caller's memory never is.
         label: What messages call the input.
     """
     arrays = {name: batch.column(name) for name in schema.columns}
@@ -143,16 +140,16 @@ def _converted(arrays: Mapping[str, Any], schema: RowSchema, codes: Codes, label
             columns[name], bad = _convert(array, schema.columns[name], is_user=name == schema.user)
             schema.mark(codes, bad, schema.type_error_code(name))
         return columns
-    except pa.ArrowException:  # whose message may quote a value
+    except pa.ArrowException:  # its message may quote a value
         pass
     raise SourceError(f"{label} could not be read: column {name!r} points outside its data")
 
 
 def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
-    """Return a column of a declared kind, null where a value does not fit, and where that is (None: nowhere).
+    """Return a column of a declared kind, NULL where a value does not fit, and a mask of those (None: none).
 
-    Ids may stay unsigned, and are compared and hashed as bytes, so that nobody checks their letters. Strings may stay
-    in a dictionary; one of ids is hashed once for each batch, so that it must not be larger than the batch.
+    Ids may stay unsigned; as strings they are compared and hashed as bytes, so their UTF-8 is not checked. Strings may
+    stay dictionary-encoded; ids only if the dictionary is not larger than the batch, since all of it is hashed.
     """
     is_ = pa.types
     array = getattr(array, "storage", array)
@@ -179,7 +176,7 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
 
 
 def _wide(array: Any) -> Any:
-    """Return numbers in a type that pyarrow can compute with: of the narrow ones it cannot, or not rightly."""
+    """Widen types that pyarrow cannot compute with, or not correctly."""
     if pa.types.is_decimal32(array.type) or pa.types.is_decimal64(array.type):
         return compute.cast(array, pa.decimal128(array.type.precision, array.type.scale))
     return compute.cast(array, pa.float32()) if pa.types.is_float16(array.type) else array
@@ -193,7 +190,7 @@ def _whole(array: Any) -> Converted:
         array, bad = _only(array, numeric_view(array) <= np.uint64(_MOST))
     elif pa.types.is_floating(source_type):
         numbers = numeric_view(array)
-        with np.errstate(invalid="ignore"):  # of NaNs that signal
+        with np.errstate(invalid="ignore"):  # signalling NaNs
             is_integer = (np.trunc(numbers) == numbers) & (np.abs(numbers) < 2.0**63)
         array, bad = _only(array, is_integer)
     elif pa.types.is_decimal(source_type):
@@ -203,7 +200,7 @@ def _whole(array: Any) -> Converted:
             for end, within in zip(ends, (compute.greater_equal, compute.less_equal), strict=True):
                 good = compute.and_(good, within(array, end[0]))
         array, bad = _only(array, boolean_bytes(good))
-        if array.null_count:  # pyarrow would cast what lies behind a null, too
+        if array.null_count:  # pyarrow would cast the values under NULL, too
             array = compute.if_else(array.is_valid(), array, compute.cast(string_array(["0"]), source_type)[0])
             is_integer = compute.cast(array, pa.int64())
             return compute.if_else(arrow_mask(boolean_bytes(good)), is_integer, null_of(is_integer.type)), bad
@@ -227,7 +224,7 @@ def _time(array: Any) -> Converted:
 
 
 def _scaled(integers: Any, factor: int) -> Converted:
-    """Return times in microseconds, of so many each."""
+    """Return times in microseconds, from units of ``factor`` microseconds."""
     numbers = numeric_view(integers)
     integers, bad = _only(integers, (numbers <= _MOST // factor) & (numbers >= -(_MOST // factor)))
     values = np.where(np.abs(numeric_view(integers)) <= _MOST // factor, numeric_view(integers), 0) * factor
@@ -249,7 +246,7 @@ def _date(array: Any) -> Converted:
 
 
 def _only(array: Any, good: Mask) -> Converted:
-    """Return the array with null where a value is there and not good, and where that is."""
+    """Return the array with NULL where a value is not good, and a mask of those (None: none)."""
     bad: Mask = ~good
     if array.null_count:
         bad &= boolean_bytes(array.is_valid())
@@ -260,7 +257,7 @@ def _only(array: Any, good: Mask) -> Converted:
 
 def _decoded(array: Any) -> Any:
     words = getattr(array.dictionary, "storage", array.dictionary)
-    views = words.type in (pa.string_view(), pa.binary_view())  # from which pyarrow cannot take
+    views = words.type in (pa.string_view(), pa.binary_view())  # pyarrow cannot take from views
     return (without_views(words) if views else words).take(array.indices)
 
 
@@ -280,12 +277,12 @@ def _dictionary(array: Any, *, is_user: bool) -> Converted:
         words, broken = validate_utf8(words) if plain else parse(words, "string")
     if plain and broken is None and not words.null_count:
         return array, None
-    numbers = numeric_view(codes).astype(np.int64)  # checked: within the dictionary, but behind nulls
+    numbers = numeric_view(codes).astype(np.int64)  # checked to be in range, except under NULL
     there = boolean_bytes(codes.is_valid()) if codes.null_count else np.ones(len(codes), bool)
     numbers = np.where(there, numbers, 0)
     if words.null_count:
         there &= boolean_bytes(words.is_valid())[numbers]
-        words = compute.coalesce(words, string_array([""])[0])  # dictionaries with nulls cannot be joined
+        words = compute.coalesce(words, string_array([""])[0])  # pyarrow cannot join dictionaries with NULL
     bad = None if broken is None else broken[numbers] & ~there
     bits = None if there.all() else arrow_mask(there).buffers()[1]
     plain_codes = pa.Array.from_buffers(pa.int32(), len(codes), [bits, pa.py_buffer(numbers.astype(np.int32))])

@@ -1,8 +1,7 @@
 """Arrow IPC, as a stream or as a file; a stream may also come through a pipe or compressed.
 
-Messages are looked at before pyarrow unpacks them: a compressed buffer says how large it will be, and pyarrow allocates
-that much, so the sum is bounded first. Dictionaries that come in parts are refused: pyarrow would put them together
-before anyone has checked them.
+Messages are checked before pyarrow decodes them. A compressed buffer declares its size, and pyarrow allocates as much,
+so the sum is bounded first. Delta dictionaries are refused: pyarrow would join them before their offsets are checked.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from panstream.primitives.kernels.sources.arrow_ipc import (
     walk_messages,
 )
 
-MOST_UNPACKED = 1 << 30  # bytes of one message
-_MOST_METADATA = 1 << 26
-_CONTINUES = b"\xff\xff\xff\xff"
+MAX_UNPACKED_BYTES = 1 << 30  # of one message
+_MAX_METADATA_BYTES = 1 << 26
+_CONTINUATION = b"\xff\xff\xff\xff"
 _MAGIC = b"ARROW1"
 
 
 def check_body(data: memoryview, label: str) -> None:
-    """Refuse a stream in memory that is not whole, or has compressed buffers: those are for the whole body."""
+    """Raise SourceError if a stream in memory is incomplete or damaged, or has compressed buffers."""
     status = walk_messages(np.frombuffer(data, np.uint8))
     if status == COMPRESSED:
         raise SourceError(f"{label} has compressed buffers; compress the whole body instead, by Content-Encoding")
@@ -43,7 +42,7 @@ def check_body(data: memoryview, label: str) -> None:
 
 
 class _CheckedStream(io.RawIOBase):
-    """The bytes of a stream, message by message, each looked at before its first byte is handed on."""
+    """A stream whose messages are checked before pyarrow gets their first byte."""
 
     def __init__(self, handle: Any, label: str) -> None:
         self._messages = pa.ipc.MessageReader.open_stream(handle)
@@ -51,11 +50,11 @@ class _CheckedStream(io.RawIOBase):
         self._waiting = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return exactly ``size`` bytes, or fewer at the end."""
+        """Return ``size`` bytes, or fewer at the end."""
         parts: list[bytes] = []
         while size > 0 and (self._waiting or self._next()):
             taken = self._waiting[:size]
@@ -78,7 +77,7 @@ class _CheckedStream(io.RawIOBase):
 
 
 def _check_file(handle: Any, label: str) -> None:
-    """Look at all messages that the footer of a file names; the handle can be moved, and is left at its beginning."""
+    """Check all messages in the footer of a file; the handle must be seekable, and is left at its beginning."""
     size = handle.size()
 
     def read(offset: int, count: int) -> bytes:
@@ -87,14 +86,14 @@ def _check_file(handle: Any, label: str) -> None:
 
     tail = read(max(0, size - 10), 10)
     length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != _MAGIC or length > min(size - 10, _MOST_METADATA):
+    if tail[4:] != _MAGIC or length > min(size - 10, _MAX_METADATA_BYTES):
         _check(DAMAGED, label)
     footer = np.frombuffer(read(size - 10 - length, length), np.uint8)
     for block_offset in block_offsets(footer).tolist():
         head = read(block_offset, 8) if 0 <= block_offset < size else b""
-        begin = block_offset + (8 if head.startswith(_CONTINUES) else 4)
+        begin = block_offset + (8 if head.startswith(_CONTINUATION) else 4)
         count = int.from_bytes(head[begin - block_offset - 4 : begin - block_offset], "little")
-        if len(head) < 8 or count > min(size - begin, _MOST_METADATA):
+        if len(head) < 8 or count > min(size - begin, _MAX_METADATA_BYTES):
             _check(DAMAGED, label)
         metadata = np.frombuffer(read(begin, count), np.uint8)
         _check_message(metadata, lambda start, wide, body=begin + count: read(body + start, wide), label)  # type: ignore[misc]
@@ -111,10 +110,10 @@ def _check_message(metadata: Any, body: Callable[[int, int], Any], label: str) -
         if offset < 0 or size < 0:
             _check(DAMAGED, label)
         declared = int.from_bytes(body(offset, min(size, 8)), "little", signed=True)
-        total += size if declared == -1 else max(0, declared)  # -1: this one is not compressed
-    if total > MOST_UNPACKED:
+        total += size if declared == -1 else max(0, declared)  # -1: not compressed
+    if total > MAX_UNPACKED_BYTES:
         raise SourceError(
-            f"{label} has a batch of more than {MOST_UNPACKED >> 20:,} MiB when unpacked; write smaller ones"
+            f"{label} has a batch of more than {MAX_UNPACKED_BYTES >> 20:,} MiB when unpacked; write smaller ones"
         )
 
 
@@ -126,10 +125,9 @@ def _check(status: int, label: str) -> None:
 
 
 class ArrowInput:
-    """Record batches of one input. Memory is bounded by the largest batch that its writer made.
+    """Reads one input. Memory is bounded by the largest record batch that its writer made.
 
-    ``handle`` is a pyarrow file or stream that reads into memory of its own: nothing is mapped, since batches are
-    overwritten after use.
+    ``handle`` is a pyarrow file or stream. It must not be memory-mapped: batches are overwritten after use.
     """
 
     def __init__(self, handle: Any, schema: RowSchema, *, label: str, seekable: bool) -> None:
@@ -168,7 +166,7 @@ class ArrowInput:
         _check_file(self._handle, self._label)
         names = pa.ipc.open_file(self._handle).schema
         wanted = [names.get_field_index(name) for name in self._schema.columns]
-        # Other columns are not even read; a missing one is reported by check_types.
+        # Other columns are not read. If a declared one is missing, all are, and check_types reports it.
         options = pa.ipc.IpcReadOptions(included_fields=sorted(wanted) if min(wanted) >= 0 else None)
         return pa.ipc.open_file(self._handle, options=options)
 

@@ -1,7 +1,7 @@
-"""Beacons of browsers, four lines each: site and address, user agent, language, as the connection tells, and the body.
+"""Beacons of browsers, four lines each: site and address, user agent, language (from the request), and the body.
 
-The body is a JSON object with ``url``, ``referrer``, ``event`` and ``value``, written by whoever sent it. Robots are
-bad rows, as is a body that is no such object.
+The body is a JSON object with ``url``, ``referrer``, ``event`` and ``value``, chosen by the sender. Robots are bad
+rows, as is a body that is not such an object.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from panstream.engine.sources.formats.text_columns import columns_from_spans
 
 LINES = 4
 _KEYS = ("url", "referrer", "event", "value")
-_HEAD = {"agent": 1, "language": 2}  # in which line it stands
+_HEAD = {"agent": 1, "language": 2}  # number of the line
 OTHERS = "TV|PlayStation|Xbox|Nintendo"
 TABLETS = "iPad|Tablet|Kindle|Silk/"
 PHONES = "Mobi|iPhone|iPod|Android"
-SOURCES = {  # what is made of which text
+SOURCES = {  # the text that a column is derived from
     **dict.fromkeys(("path", "section", "campaign"), "url"),
     **dict.fromkeys(("referrer_host", "entry"), "referrer"),
     "country": "language",
@@ -38,11 +38,11 @@ _PATTERNS = {
     "referrer_host": r"^https?://(?:www\.)?(?P<found>[^/:?#]+)",
     "country": "^[A-Za-z]{2,3}(?:-[A-Za-z]{4})?-(?P<found>[A-Za-z]{2})",
 }
-_KEY = np.uint64(0)  # hashes are hashed again, and wiped with the rows: there is nothing to keep secret
+_KEY = np.uint64(0)  # need not be secret: algorithms hash it again, and it is wiped with the rows
 
 
 def derived_column(name: str, text: Any, site: str) -> Any:
-    """Return a column that is made of a text that the browser sent, without DuckDB, which would keep residue of it.
+    """Return a column derived from a text of the browser, by pyarrow: DuckDB would leave residue of it.
 
     >>> derived_column("campaign", pa.array(["/a?utm_campaign=may&x=1", "/b", None]), "example.org").to_pylist()
     ['may', '', '']
@@ -59,7 +59,7 @@ def derived_column(name: str, text: Any, site: str) -> Any:
 
 
 def extract_pattern(text: Any, pattern: str) -> Any:
-    """Return what a pattern finds in every text, and nothing where it does not match."""
+    """Return the group ``found`` of a pattern in every text, "" where it does not match."""
     matches = compute.struct_field(compute.extract_regex(text, pattern), "found")
     return compute.coalesce(matches, pa.scalar("", pa.string()))
 
@@ -73,7 +73,7 @@ def _devices(agents: Any) -> Any:
 
 
 class JsonSpans:
-    """Where the values of some keys lie, and what they are, a row for each key."""
+    """Start, end and JSON kind of the values of some keys: arrays with a row per key, filled by kernels."""
 
     def __init__(self, keys: tuple[str, ...], rows: int) -> None:
         self._keys = keys
@@ -84,7 +84,7 @@ class JsonSpans:
         self.arrays = (np.frombuffer(b"".join(names), np.uint8), edges, spans[0], spans[1], kinds)
 
     def spans_of(self, key: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-        """Return where the values of a key begin and end, and what they are."""
+        """Return start, end and kind of the values of a key."""
         key_index = self._keys.index(key)
         _, _, starts, stops, kinds = self.arrays
         return starts[key_index, :rows], stops[key_index, :rows], kinds[key_index, :rows]
@@ -131,12 +131,12 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> RowBatch:
 
 
 def _needed(schema: RowSchema) -> list[str]:
-    """Return what is read of a beacon so that the columns of a schema can be made."""
+    """Return the texts of a beacon that the columns of a schema are derived from."""
     return list(dict.fromkeys(SOURCES.get(name, name) for name in schema.columns if name != "visitor"))
 
 
 def _columns(view: Any, kinds: dict[str, str], codes: Any, field_spans: dict[str, tuple[Any, Any, Any]]) -> Any:
-    """Return the columns that stand somewhere as text; rows that hold none get one of nothing."""
+    """Return the columns of texts, NULL where a row has none; an empty batch if no text is needed."""
     from panstream.primitives.kernels.sources.json_fields import ABSENT, ESCAPED, gather_values
 
     if not kinds:

@@ -1,8 +1,9 @@
 """CSV with a header line: declared columns by name, RFC 4180 quoting.
 
-An empty field is NULL, an empty field in quotes is an empty string. Blank lines are not rows. A row with too few or too
-many fields is bad, but its fields count by their places as far as they go: so it has its time if that field is there
-and is one.
+Own kernels instead of pyarrow's reader buy this: bad rows are marked one by one, records are parsed as they arrive, and
+no copy of a row is left in memory. An empty field is NULL, an empty field in quotes is an empty string. Blank lines are
+not rows. A row with too few or too many fields is bad, but the fields that it has are parsed, so that its event time
+counts.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Dialect:
-    """How text is written: its delimiter and quote, its numbers, dates and times, and its encoding.
+    """The form of text: delimiter, quote, numbers, dates and times, encoding.
 
     Args:
         delimiter: A character of ASCII; None for a comma, or a tab in ``.tsv``.
-        quote: None takes quotes as ordinary characters, as tab-separated logs often do.
-        names: Names of the fields where the first line is a row already.
+        quote: The quote; None treats quotes as ordinary characters, as tab-separated logs often do.
+        names: Names of the fields, if there is no header line.
         decimal: The decimal mark of numbers, "." or ",".
         date_format: One or several formats of dates and times, as ``datetime.strptime`` takes them; None for ISO 8601.
-        encoding: "utf-8", "windows-1252", "latin-1" or "utf-16"; None for UTF-8 that nobody has declared.
+        encoding: "utf-8", "windows-1252", "latin-1" or "utf-16"; None for UTF-8 by default, which is checked.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Dialect:
             inner = rb"[^" + mark + rb"]*+"
             quoted = mark + inner + rb"(?:" + mark + mark + inner + rb")*+" + mark + plain
             field = rb"(?:" + quoted + rb"|(?!" + mark + rb")" + plain + rb")"
-        # A carriage return at the very end may be half of a line end.
+        # A carriage return at the end of the block may be the first half of a line end.
         self.record = re.compile(field + rb"(?:" + edge + field + rb")*+(?:\r\n|\n|\r(?=[^\n]))")
 
     def but(self, **changes: Any) -> Dialect:
@@ -80,24 +81,24 @@ class Dialect:
         return Dialect(**{**arguments, **changes})
 
     def of_format(self, format: str) -> Dialect:
-        """Return the dialect of a file of a format: tabs separate the fields of TSV unless a delimiter is declared."""
+        """Return the dialect for a format: in TSV the delimiter is a tab, unless one is declared."""
         return self.but(delimiter="\t") if format == "tsv" and not self.has_delimiter else self
 
 
 class CsvParser:
-    """Rows of one CSV input."""
+    """Parses one CSV input."""
 
     def __init__(self, schema: RowSchema, *, label: str, dialect: Dialect | None = None) -> None:
         self._schema = schema
         self._label = label
         self._dialect = dialect or Dialect()
-        self._spots = np.empty(0, np.int64)  # which declared column a field is, -1 if none
+        self._column_of_field = np.empty(0, np.int64)  # index of a declared column, -1 for others
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
         """Read the header line, if there is one."""
         begin = len(_BOM) if data.startswith(_BOM) else 0
         if self._dialect.names:
-            self._place_columns(self._dialect.names)
+            self._match_header(self._dialect.names)
             return begin
         while begin < end and data[begin] in b"\r\n":
             begin += 1
@@ -111,13 +112,11 @@ class CsvParser:
         return stop
 
     def cut(self, data: bytearray, end: int) -> int:
-        """Return where the last line ends; whether a record does, ``parse`` finds out."""
+        """Return where the last line ends; ``parse`` finds out whether a record ends there, too."""
         return data.rfind(b"\n", 0, end) + 1
 
     def parse(self, data: bytearray, end: int) -> tuple[RowBatch, int]:
-        """Return the rows of complete records, and where the last of them ends: ``data[:end]`` may end within
-        quotes.
-        """
+        """Return the rows of complete records, and where the last one ends: ``data[:end]`` may end within quotes."""
         from panstream.primitives.kernels.simd_byte_search import count_byte
         from panstream.primitives.kernels.sources.csv_fields import ABSENT, WOVEN, gather_fields
         from panstream.primitives.kernels.sources.csv_simd import split_records
@@ -130,7 +129,7 @@ class CsvParser:
         starts, stops = np.empty((2, columns, max_records), np.int64)
         forms = np.empty((columns, max_records), np.uint8)
         ragged = np.empty(max_records, np.uint8)
-        rows, end = split_records(view, end, delimiter, quote, self._spots, starts, stops, forms, ragged)
+        rows, end = split_records(view, end, delimiter, quote, self._column_of_field, starts, stops, forms, ragged)
         if not rows:
             return RowBatch.none(self._schema), int(end)
         starts = starts[:, :rows]
@@ -159,19 +158,19 @@ class CsvParser:
         names: list[str] = []
         with contextlib.suppress(UnicodeDecodeError, csv.Error):
             names = next(csv.reader([line.decode()], delimiter=sign, quotechar=quote, quoting=0 if quote else 3))
-        self._place_columns(names)
+        self._match_header(names)
 
-    def _place_columns(self, header: list[str]) -> None:
+    def _match_header(self, header: list[str]) -> None:
         names = list(self._schema.columns)
         for name in names:
             if header.count(name) != 1:
                 fault = "names it twice" if name in header else "does not name it"
                 raise SourceError(f"{self._label}: column {name!r} is declared, but the first line {fault}")
-        self._spots = np.array([names.index(name) if name in names else -1 for name in header], np.int64)
+        self._column_of_field = np.array([names.index(name) if name in names else -1 for name in header], np.int64)
 
 
 def end_of_records(data: bytearray) -> int:
-    """Return where the last complete record ends."""
+    """Return where the last complete record of comma-separated text ends."""
     from panstream.primitives.kernels.sources.csv_simd import split_records
 
     max_records = 1 + data.count(b"\n") + data.count(b"\r")

@@ -1,7 +1,8 @@
-"""JSON lines: one object a line, declared columns by key, other keys ignored, an absent key is NULL.
+"""JSON lines: one object per line, declared columns by key, other keys ignored, an absent key is NULL.
 
-A value of another type than declared is a fault of its row, which has its time all the same; a line that is not an
-object has none.
+Own kernels instead of pyarrow's reader buy this: bad rows are marked one by one, lines are parsed as they arrive, and
+no copy of a row is left in memory. A value of another type than declared makes its row bad, but its event time counts;
+a line that is not an object has no time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class JsonParser:
-    """Rows of one input of JSON lines; JSON says how numbers are written, and a style how times are."""
+    """Parses JSON lines. The form of numbers is that of JSON; ``style`` gives that of times."""
 
     def __init__(self, schema: RowSchema, *, style: TextStyle = PLAIN) -> None:
         from panstream.primitives.kernels.sources.json_fields import ESCAPED, FALSE, NUMBER, STRING, TRUE
@@ -34,7 +35,7 @@ class JsonParser:
         self._fitting = [fitting.get(kind, (STRING, ESCAPED)) for kind in schema.columns.values()]
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
-        """There is no head, but perhaps a byte order mark."""
+        """Skip a byte order mark."""
         if not final and end < len(_BOM):
             return None
         return len(_BOM) if data.startswith(_BOM) else 0

@@ -1,4 +1,4 @@
-"""Columns of text to columns as declared: every row is read by itself, and those that do not fit are marked."""
+"""Parse columns of text to declared types, value by value; rows with a value that does not fit are marked."""
 
 from __future__ import annotations
 
@@ -33,11 +33,19 @@ def columns_from_spans(
     made: Mapping[str, Any] | None = None,
     style: TextStyle = PLAIN,
 ) -> RowBatch:
-    """Return the declared columns, given by where their text begins and ends in ``data``, with a row for each column.
+    """Parse the declared columns from spans of a buffer.
 
-    ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is
-    already known to be wrong with each row. Times in ``seconds`` are numbers of seconds since 1970. Columns that are
-    ``made`` of others are taken as they are. All other numbers and times are written in a ``style``.
+    Args:
+        data: The buffer.
+        schema: The declared columns.
+        codes: Faults of rows so far; those found here are added.
+        spans: Starts and ends of the fields, with a row per column.
+        present: Which fields are not NULL.
+        copy: Writes the text of a column to offsets and data, removing quotes and escapes.
+        woven: Which fields have quotes or escapes within, and must be copied before they are parsed.
+        seconds: Columns of times that are numbers of seconds since 1970.
+        made: Columns that are computed already.
+        style: The form of all other numbers and times.
     """
     columns = {}
     texts = []
@@ -63,8 +71,9 @@ def columns_from_spans(
 
 
 def parse(array: Any, kind: str, style: TextStyle = PLAIN) -> tuple[Any, Mask | None]:
-    """Return an array of strings or bytes as a column of a kind, null where it does not fit, and where that is
-    (None: nowhere).
+    """Parse an array of strings or bytes; return a column with NULL where a value does not fit, and a mask of those.
+
+    The mask is None if there are none.
     """
     array = without_views(array)
     if kind == "binary":
@@ -76,7 +85,7 @@ def parse(array: Any, kind: str, style: TextStyle = PLAIN) -> tuple[Any, Mask | 
 
 
 def validate_utf8(array: Any) -> tuple[Any, Mask | None]:
-    """Return an array of strings with null where one is not UTF-8, and where that is."""
+    """Return an array of strings with NULL where one is not UTF-8, and a mask of those."""
     from panstream.primitives.kernels.sources.text_values import find_bad_utf8
 
     try:
@@ -93,7 +102,7 @@ def validate_utf8(array: Any) -> tuple[Any, Mask | None]:
 def _values(
     data: Any, starts: Any, stops: Any, present: Mask, kind: str, style: TextStyle = PLAIN
 ) -> tuple[Any, Mask | None]:
-    """Return the text between some places of memory as a column that does not hold text, as ``parse`` does."""
+    """Parse spans of a buffer to a type other than text; the result is that of ``parse``."""
     from panstream.primitives.kernels.sources import text_values
     from panstream.primitives.kernels.sources.csv_fields import copy_spans
 
@@ -103,7 +112,7 @@ def _values(
     if kind == "double":
         rest = np.empty(present.size, bool)
         text_values.parse_doubles(data, starts, stops, present, values, bad, rest, ord(style.decimal))
-        if rest.any():  # digits, signs and points
+        if rest.any():  # long numbers, which the kernel leaves to pyarrow for correct rounding
             first = starts[rest]
             last = stops[rest]
             text = _text(first, last, rest[rest], partial(copy_spans, data, first, last))
@@ -133,7 +142,7 @@ def _values(
 
 
 def _moments(data: Any, starts: Any, stops: Any, present: Mask) -> tuple[Any, Mask | None]:
-    """Return numbers of seconds since 1970 as a column of times."""
+    """Parse numbers of seconds since 1970 to a column of times."""
     column, wrong = _values(data, starts, stops, present, "double")
     seconds = np.frombuffer(column.buffers()[1], np.float64, len(column))
     bad = np.zeros(present.size, bool) if wrong is None else wrong
@@ -145,9 +154,7 @@ def _moments(data: Any, starts: Any, stops: Any, present: Mask) -> tuple[Any, Ma
 
 
 def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], None]) -> Any:
-    """Return text that ``copy`` writes one after the other, setting offsets and filling memory, as an array of
-    bytes.
-    """
+    """Return the texts that ``copy`` writes as an array of bytes."""
     from panstream.primitives.kernels.sources.byte_copies import SLACK
 
     size = int(stops.sum() - starts.sum())
@@ -158,7 +165,7 @@ def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], Non
 
 
 def _is_ascii(array: Any) -> bool:
-    """Tell whether an array that was made here holds nothing but ASCII, which is always UTF-8."""
+    """Return whether an array that ``_text`` made is ASCII only, which needs no check of UTF-8."""
     return bool(np.frombuffer(array.buffers()[2], np.uint8).max() < 0x80)
 
 
@@ -167,7 +174,7 @@ def _bits(valid: Mask) -> Any:
 
 
 def without_views(array: Any) -> Any:
-    """Return an array of strings or bytes without views and with small offsets."""
+    """Return an array of strings or bytes as ``pa.binary()``: no views, 32-bit offsets."""
     if array.type in (pa.string_view(), pa.binary_view()):
         return _gathered(array)
     large = array.type in (pa.large_string(), pa.large_binary())
@@ -175,7 +182,7 @@ def without_views(array: Any) -> Any:
 
 
 def _gathered(array: Any) -> Any:
-    """Return the bytes of views. pyarrow checks no view behind a null, but follows it."""
+    """Gather the bytes of views here: pyarrow does not check views under NULL, but follows them."""
     from panstream.primitives.kernels.arrow_gather import gather_views, view_offsets
 
     if not len(array):
@@ -198,7 +205,7 @@ def _gathered(array: Any) -> Any:
 
 
 def _as(array: Any, kind: Any) -> Any:
-    """Return the same memory as strings or bytes."""
+    """Return the same memory as another type of strings or bytes."""
     if array.type == kind:
         return array
     return pa.Array.from_buffers(kind, len(array), array.buffers(), offset=array.offset)
@@ -209,7 +216,7 @@ def _without(array: Any, bad: Mask) -> Any:
 
 
 def _memory(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32], Mask]:
-    """Return data, offsets and which rows are there, of an array that was checked."""
+    """Return data, offsets and a mask of the rows that are not NULL, of an array that was checked."""
     _, offsets, data = array.buffers()
     present = boolean_bytes(array.is_valid()) if array.null_count else np.ones(len(array), bool)
     offset_array = (

@@ -1,1 +1,1 @@
-"""Parquet files: ``file`` has pyarrow read them, once ``footer`` and ``page_limits`` have checked what they claim."""
+"""Parquet files: pyarrow decodes them (``file``) after ``footer`` and ``page_limits`` have checked their metadata."""

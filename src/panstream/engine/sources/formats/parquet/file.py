@@ -1,8 +1,7 @@
-"""Parquet files, read by pyarrow: only the declared columns, a page of each at a time, whatever the size of the row
-groups.
+"""Read Parquet files with pyarrow: only the declared columns, and of each a page at a time, even of large row groups.
 
-Privacy: what pyarrow decodes, pages and dictionaries, is overwritten by the allocator of a hardened process alone. In
-others ids stay in freed memory until it is used again.
+Privacy: pages and dictionaries that pyarrow decodes are overwritten only by the allocator of a hardened process. In
+other processes ids stay in freed memory until it is reused.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from panstream.engine.sources.formats.arrow_columns import check_types, from_arr
 from panstream.engine.sources.formats.parquet.footer import Footer, read_footer
 from panstream.engine.sources.formats.parquet.page_limits import LARGEST_PAGE_BYTES, measure_pages
 
-_LEAST_BUFFER_BYTES = 1 << 15  # of a column that are read from the file at once
-_MOST_BUFFER_BYTES = 1 << 18
+_MIN_BUFFER_BYTES = 1 << 15  # read from the file at once, per column
+_MAX_BUFFER_BYTES = 1 << 18
 _ROW_BYTES = 16
-_BATCH_BYTES = 1 << 28  # a batch that might need more when decoded is made smaller
-_LENGTH_BYTES = 4  # of a string that is stored plainly, beside its text
+_BATCH_BYTES = 1 << 28  # a batch that might need more when decoded has fewer rows
+_LENGTH_BYTES = 4  # stored before the text of a string in PLAIN encoding
 
 
 class ParquetFile:
-    """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them.
+    """One file, read in pieces of at most ``rows`` rows.
 
-    Errors name the file and the row group, which are counted from 0.
+    Errors name the file and the index of the row group.
     """
 
     def __init__(self, path: Path, schema: RowSchema, *, rows: int) -> None:
@@ -41,7 +40,7 @@ class ParquetFile:
         self._next_group = 0
         self._footer: Footer = self._guarded(lambda: read_footer(path))
         metadata = self._guarded(lambda: parquet.read_metadata(path))
-        # ``metadata.schema`` would tie the two into a cycle, and the footer's statistics would stay in memory.
+        # Not ``metadata.schema``: its reference cycle would hold the statistics, which quote values, in memory.
         parquet_schema = parquet.ParquetSchema(metadata)
         check_types(self._guarded(parquet_schema.to_arrow_schema), schema, self._name)
         self._columns = self._guarded(lambda: self._columns_by_name(parquet_schema))
@@ -49,7 +48,7 @@ class ParquetFile:
             lambda: parquet.ParquetFile(
                 path,
                 metadata=metadata,
-                buffer_size=min(max(_LEAST_BUFFER_BYTES, _ROW_BYTES * rows), _MOST_BUFFER_BYTES),
+                buffer_size=min(max(_MIN_BUFFER_BYTES, _ROW_BYTES * rows), _MAX_BUFFER_BYTES),
                 pre_buffer=False,
                 read_dictionary=[name for name, column in self._columns if self._is_repetitive(name, column)],
             )
@@ -58,11 +57,11 @@ class ParquetFile:
 
     @property
     def total_rows(self) -> int:
-        """How many rows the file has."""
+        """Number of rows, by the footer."""
         return sum(self._footer.rows)
 
     def skip(self, rows: int) -> int:
-        """Leave out row groups that lie within the first ``rows`` rows; return how many rows that are."""
+        """Skip the row groups that lie within the first ``rows`` rows, unread; return their number of rows."""
         skipped = 0
         for group_rows in self._footer.rows:
             if skipped + group_rows > rows:
@@ -77,7 +76,7 @@ class ParquetFile:
             yield from self._read_group(group)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close both handles of the file."""
         self._headers.close()
         self._file.close()
 
@@ -106,7 +105,7 @@ class ParquetFile:
             raise
 
     def _batch_rows(self, group: int) -> int:
-        """Return how many rows of a row group are read at once; the headers of all its pages are checked before."""
+        """Check the page headers of a row group; return how many rows to decode at once within ``_BATCH_BYTES``."""
         row_limit = _BATCH_BYTES // self._rows
         chunks = [self._footer.columns[group, column] for _, column in self._columns]
         limits = [measure_pages(self._headers, chunk, row_limit) for chunk in chunks]
@@ -116,7 +115,7 @@ class ParquetFile:
         return min(self._rows, max(1, _BATCH_BYTES // max(1, row_bytes)))
 
     def _columns_by_name(self, parquet_schema: Any) -> list[tuple[str, int]]:
-        """Return the declared columns with their numbers; pyarrow takes a name for the beginning of a path, too."""
+        """Return the declared columns with the indices of their leaves, as pyarrow matches names with paths."""
         paths = [parquet_schema.column(number).path for number in range(len(parquet_schema))]
         if self._footer.rows and self._footer.columns.shape[1] != len(paths):
             raise CorruptParquet("the footer contradicts its schema")
@@ -128,7 +127,7 @@ class ParquetFile:
         ]
 
     def _is_repetitive(self, name: str, column: int) -> bool:
-        """Return whether a string column is stored as a dictionary throughout: it stays so, which is faster."""
+        """Return whether a string column is dictionary-encoded throughout: decoding it as such is faster."""
         from panstream.primitives.kernels.sources.parquet_thrift import SIZE, VALUES
 
         size, values = (sum(self._footer.columns[:, column, field].tolist()) for field in (SIZE, VALUES))

@@ -1,7 +1,7 @@
-"""The footer of a Parquet file: its row groups, and where their columns lie.
+"""Parse and check the footer of a Parquet file before pyarrow does.
 
-It is checked before pyarrow sees the file. Where a footer contradicts itself, pyarrow's description of a column ends
-the process; a schema that is nested deeply overflows the stack of older releases.
+If a footer contradicts itself, pyarrow ends the process when it describes a column; a deeply nested schema overflows
+the stack of older releases.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 from panstream.engine.sources.error_guard import CorruptParquet
 from panstream.primitives.memory.scratch import wipe
 
-_TAIL_BYTES = 8  # the footer's length, and the format's name
+_TAIL_BYTES = 8  # the footer's length and the magic number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Footer:
-    """The rows of every row group, and the numbers of its columns as ``parquet_thrift`` names their fields."""
+    """The rows of every row group, and per row group and column the fields that ``parquet_thrift`` names."""
 
     rows: list[int]
     columns: NDArray[np.int64]
 
 
 def read_footer(path: Path) -> Footer:
-    """Return what a file says of its row groups and columns.
+    """Return row groups and columns of a file.
 
     Raises:
-        CorruptParquet: This is no footer.
+        CorruptParquet: The file has no valid footer.
         OSError: The file cannot be read.
     """
     from panstream.primitives.kernels.sources import parquet_thrift as thrift
@@ -47,7 +47,7 @@ def read_footer(path: Path) -> Footer:
         data = read_at(file, end - _TAIL_BYTES - size, size)
     try:
         groups, columns, end = thrift.count_footer(data)
-        if end < 0 or groups * columns > data.size:  # every column takes a byte at least
+        if end < 0 or groups * columns > data.size:  # a column takes at least a byte
             raise CorruptParquet("the footer is damaged")
         rows = np.empty(groups, np.int64)
         numbers = np.empty((groups, columns, thrift.COLUMN_FIELDS), np.int64)
@@ -59,7 +59,7 @@ def read_footer(path: Path) -> Footer:
 
 
 def read_at(file: io.FileIO, start: int, size: int) -> NDArray[np.uint8]:
-    """Return so many bytes of a file, fewer where it ends."""
+    """Return ``size`` bytes from ``start`` on, fewer at the end of the file."""
     data = np.empty(max(0, size), np.uint8)
     file.seek(max(0, start))
     done = 0

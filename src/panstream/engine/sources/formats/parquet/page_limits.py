@@ -1,7 +1,7 @@
-"""How much memory the pages of a column chunk need, by their headers, before pyarrow asks for it.
+"""Bound the memory that pyarrow will need for a column chunk, by its page headers.
 
-A file of a few kilobytes may claim pages of gigabytes, or repeat one long string in all of its rows. pyarrow refuses
-the one after having asked for the memory, and does the other.
+A file of a few kilobytes can declare pages of gigabytes, or refer to one long string of a dictionary from all rows.
+pyarrow allocates the memory for the former before it fails, and decodes the latter.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from panstream.engine.sources.formats.parquet.footer import read_at
 from panstream.primitives.memory.scratch import wipe, wipe_at
 
 LARGEST_PAGE_BYTES = 1 << 30
-_VALUE_BYTES = 16  # that pyarrow needs for a value of a page at most, beside the page
-_HEADER_BYTES = 1 << 9  # tried first
+_VALUE_BYTES = 16  # upper bound of what pyarrow needs per value of a page, besides the page
+_HEADER_BYTES = 1 << 9  # first attempt; longer ones have statistics of long strings
 _LARGEST_HEADER_BYTES = 1 << 24
 _BYTE_ARRAY = 6
 _CODECS = {0: "none", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
-_DELTA_BYTE_ARRAY = 7  # an encoding: a value may repeat the one before it
+_DELTA_BYTE_ARRAY = 7  # an encoding in which a value may repeat the previous one without taking bytes
 
 
 class PageLimits(NamedTuple):
-    """What a column chunk needs, in bytes.
+    """Memory of a column chunk in bytes.
 
     Attributes:
         page_bytes: The largest page and the dictionary.
-        row_bytes: The most that a row takes when decoded, averaged over its page.
+        row_bytes: Upper bound of a decoded row; of plain pages, the mean of the page.
     """
 
     page_bytes: int
@@ -39,12 +39,13 @@ class PageLimits(NamedTuple):
 
 
 def measure_pages(file: io.FileIO, column: NDArray[np.int64], row_limit: int) -> PageLimits:
-    """Go through the headers of a column chunk's pages.
+    """Check the page headers of a column chunk.
 
     Args:
         file: The file.
         column: The chunk's numbers in the footer.
-        row_limit: Bytes of a row that are no matter. Only of larger dictionaries the longest string is looked for.
+        row_limit: Bytes of a row that never shrink a batch: only larger dictionaries are decompressed, for the
+            length of their longest string.
 
     Raises:
         CorruptParquet: The pages do not lie in the chunk, are too large, or have fewer values than the footer says.
@@ -77,7 +78,7 @@ def measure_pages(file: io.FileIO, column: NDArray[np.int64], row_limit: int) ->
 
 
 def _longest_string(file: io.FileIO, start: int, page: NDArray[np.int64], codec: int) -> int:
-    """Return the length of the longest string of a dictionary, which all rows may have, or more."""
+    """Return an upper bound of the strings in a dictionary, any of which all rows may refer to."""
     from panstream.primitives.kernels.sources import parquet_thrift as thrift
 
     _, size, stored, count, _ = page.tolist()
@@ -96,7 +97,7 @@ def _longest_string(file: io.FileIO, start: int, page: NDArray[np.int64], codec:
 
 
 def _read_header(file: io.FileIO, start: int, end: int) -> tuple[NDArray[np.int64], int]:
-    """Return what the header at ``start`` says of its page, and where that ends."""
+    """Return the fields of the page header at ``start``, and where the page ends."""
     from panstream.primitives.kernels.sources import parquet_thrift as thrift
 
     page = np.empty(thrift.PAGE_FIELDS, np.int64)
