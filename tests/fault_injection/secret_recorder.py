@@ -145,8 +145,8 @@ def _record_shares(recorder: SecretRecorder) -> None:
         if not recorder.has_hold_request:
             idle(self)
 
-    def recorded_noise(count: int, law: Any, source: Any) -> Any:
-        noise = draw_noise(count, law, source)
+    def recorded_noise(count: int, law: Any, rng: Any) -> Any:
+        noise = draw_noise(count, law, rng)
         recorder.record("noise", noise, size=_NOISE_PIECE_BYTES)
         wrapped = noise % COUNTS.modulus
         recorder.record("noise", wrapped, size=_NOISE_PIECE_BYTES)

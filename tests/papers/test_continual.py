@@ -76,29 +76,29 @@ def test_average_and_variance_on_a_real_range():
 def test_counts_are_exact_without_noise(kind):
     algorithm = kind(epsilon=1.0, horizon=100, bound=5)
     values = np.random.default_rng(0).integers(0, 6, 100)
-    source = ZeroNoiseSource()
-    assert np.array_equal(algorithm.tick_many(algorithm.initial_state(source), values, source).value, np.cumsum(values))
+    rng = ZeroNoiseSource()
+    assert np.array_equal(algorithm.tick_many(algorithm.initial_state(rng), values, rng).value, np.cumsum(values))
 
 
 def test_average_and_variance_are_exact_without_noise():
     values = np.random.default_rng(1).integers(1, 50, 64)
-    source = ZeroNoiseSource()
+    rng = ZeroNoiseSource()
     average = PublishedAverage(epsilon=1.0, horizon=64, bound=50)
     variance = PublishedVariance(epsilon=1.0, horizon=64, bound=50)
-    assert average.tick_many(average.initial_state(source), values, source).value[-1] == pytest.approx(values.mean())
-    assert variance.tick_many(variance.initial_state(source), values, source).value[-1] == pytest.approx(
+    assert average.tick_many(average.initial_state(rng), values, rng).value[-1] == pytest.approx(values.mean())
+    assert variance.tick_many(variance.initial_state(rng), values, rng).value[-1] == pytest.approx(
         values.var(ddof=1)
     )
     assert math.isnan(
-        average.tick_many(average.initial_state(source), [0], source).value[0]
+        average.tick_many(average.initial_state(rng), [0], rng).value[0]
     )  # nothing guards an empty stream
-    assert math.isnan(variance.tick_many(variance.initial_state(source), [3], source).value[0])
+    assert math.isnan(variance.tick_many(variance.initial_state(rng), [3], rng).value[0])
 
 
 def test_a_value_of_zero_counts_as_no_data():
     average = PublishedAverage(epsilon=1.0, horizon=64, bound=50)
-    source = ZeroNoiseSource()
-    assert average.tick_many(average.initial_state(source), [10, 0, 0, 0], source).value[-1] == 10  # the mean is 2.5
+    rng = ZeroNoiseSource()
+    assert average.tick_many(average.initial_state(rng), [10, 0, 0, 0], rng).value[-1] == 10  # the mean is 2.5
 
 
 def test_the_spread_is_that_of_the_published_noise():

@@ -133,10 +133,10 @@ def test_a_script_moves_one_draw() -> None:
 
 
 def test_zero_noise_source_shows_the_likelier_side() -> None:
-    source = ZeroNoiseSource()
-    assert source.bernoulli(THIRD, 2).tolist() == [0, 0]
-    assert source.bernoulli(THIRD.complement, 2).tolist() == [1, 1]
-    assert source.uniform_below(9, 2).tolist() == [0, 0]
+    rng = ZeroNoiseSource()
+    assert rng.bernoulli(THIRD, 2).tolist() == [0, 0]
+    assert rng.bernoulli(THIRD.complement, 2).tolist() == [1, 1]
+    assert rng.uniform_below(9, 2).tolist() == [0, 0]
     values = np.array([5], np.int64)
-    source.add_discrete_laplace(values, DiscreteLaplace.at_most(0.1))
+    rng.add_discrete_laplace(values, DiscreteLaplace.at_most(0.1))
     assert values.tolist() == [5]

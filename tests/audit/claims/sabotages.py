@@ -95,7 +95,7 @@ def _() -> Case:
 @sabotage("missing refresh")
 def _() -> Case:
     class Stale(OptBern):
-        def refresh(self, state: Any, source: Any) -> None:
+        def refresh(self, state: Any, rng: Any) -> None:
             state.frozen = np.concatenate([state.frozen, state.bits[np.newaxis]])
 
     return presence(Stale, announced=1)
@@ -104,8 +104,8 @@ def _() -> Case:
 @sabotage("delete writes a clear zero")
 def _() -> Case:
     class Clear(OptBern):
-        def update(self, state: Any, batch: Any, source: Any) -> None:
-            OptBern.update(self, state, batch, source)
+        def update(self, state: Any, batch: Any, rng: Any) -> None:
+            OptBern.update(self, state, batch, rng)
             if batch.weights is not None:
                 state.bits[batch.cells[batch.weights < 0]] = 0
 
@@ -115,18 +115,18 @@ def _() -> Case:
 @sabotage("source reused: the release noise is drawn at the start and kept")
 def _() -> Case:
     class Kept(OptBern):
-        def initial_state(self, source: Any) -> Any:
-            state = OptBern.initial_state(self, source)
+        def initial_state(self, rng: Any) -> Any:
+            state = OptBern.initial_state(self, rng)
             noise = np.zeros(1, np.int64)
-            source.add_discrete_laplace(noise, self.law.noise)
+            rng.add_discrete_laplace(noise, self.law.noise)
             state.released = int(noise[0])
             return state
 
-        def release(self, state: Any, source: Any) -> Any:
+        def release(self, state: Any, rng: Any) -> Any:
             kept = state.released
             state.released = 0
             with_none = replace(OptBern(universe=1, epsilon=1.0), epsilon=1.0)
-            estimate = OptBern.release(with_none, state, source)
+            estimate = OptBern.release(with_none, state, rng)
             return replace(
                 estimate, value=0.0, unbiased=0.0, standard_error=0.0, released=(popcount(state.bits) + kept,)
             )
@@ -137,9 +137,9 @@ def _() -> Case:
 @sabotage("a release is not counted")
 def _() -> Case:
     class Forgets(OptBern):
-        def release(self, state: Any, source: Any) -> Any:
+        def release(self, state: Any, rng: Any) -> Any:
             state.released = 0
-            return OptBern.release(self, state, source)
+            return OptBern.release(self, state, rng)
 
     streams = enumerate_streams([None, None, release(), release()], [NOTHING, APPEAR])
     return case_of(Forgets(universe=1, epsilon=1.0), streams, window=(0, 1))
@@ -148,8 +148,8 @@ def _() -> Case:
 @sabotage("counters that start at zero")
 def _() -> Case:
     class FromZero(CroppedMean):
-        def initial_state(self, source: Any) -> Any:
-            state = CroppedMean.initial_state(self, source)
+        def initial_state(self, rng: Any) -> Any:
+            state = CroppedMean.initial_state(self, rng)
             state.counters[:] = 0
             return state
 
@@ -172,8 +172,8 @@ def bitmap(kind: Any, cell: int = 0, **size: int) -> Case:
 @sabotage("noise on the first level only")
 def _() -> Case:
     class Clear(Bitmap):
-        def release(self, state: Any, source: Any) -> Any:
-            estimate = Bitmap.release(self, state, source)
+        def release(self, state: Any, rng: Any) -> Any:
+            estimate = Bitmap.release(self, state, rng)
             return replace(estimate, released=(estimate.released[0], get_bit(state.bits, 1)))
 
     return bitmap(Clear, 1, levels=2)
@@ -192,7 +192,7 @@ def _() -> Case:
 @sabotage("a returning user's cell is set, not drawn")
 def _() -> Case:
     class Set(Bitmap):
-        def update(self, state: Any, batch: Any, source: Any) -> None:
+        def update(self, state: Any, batch: Any, rng: Any) -> None:
             if len(batch):
                 state.bits[:] = 1
 
@@ -286,8 +286,8 @@ def _() -> Case:
     """Accumulators are noised and then moved to zero from below: an untouched one shows itself."""
 
     class Clipped(KaryTree):
-        def initial_state(self, source: Any) -> Any:
-            state = KaryTree.initial_state(self, source)
+        def initial_state(self, rng: Any) -> Any:
+            state = KaryTree.initial_state(self, rng)
             np.maximum(state.open, 0, out=state.open)
             return state
 
@@ -313,8 +313,8 @@ def _() -> Case:
 @sabotage("refresh of the leaves only")
 def _() -> Case:
     class Leaves(KaryTree):
-        def refresh(self, state: Any, source: Any) -> None:
-            source.add_discrete_laplace(state.open[0], self.engine.law(0))
+        def refresh(self, state: Any, rng: Any) -> None:
+            rng.add_discrete_laplace(state.open[0], self.engine.law(0))
             state.draws[0] += 1
 
     world, looks = _with_refreshes(_slots(5), 3)
@@ -329,7 +329,7 @@ def _() -> Case:
 @sabotage("two looks in one phase")
 def _() -> Case:
     class Unnoticed(OptBern):
-        def refresh(self, state: Any, source: Any) -> None:
+        def refresh(self, state: Any, rng: Any) -> None:
             """Nothing."""
 
     scenario = Scenario(enumerate_streams([refresh(), None], [NOTHING, APPEAR]), (2,))

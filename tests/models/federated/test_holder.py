@@ -89,7 +89,7 @@ def test_what_fails_before_the_commit_is_not_charged(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     path = tmp_path / "ledger.sqlite"
-    holder = Holder("h", RECORDS, epsilon=1.0, ledger=path, source=lambda: Broken([]))
+    holder = Holder("h", RECORDS, epsilon=1.0, ledger=path, rng_factory=lambda: Broken([]))
     with pytest.raises(KeyboardInterrupt):
         holder.answer(count("r", 0.5))
     assert holder.ledger.total == Loss()
@@ -171,7 +171,7 @@ def test_noise_beyond_the_sampler_is_refused_and_not_charged() -> None:
 
 
 def test_an_introduction_is_free_and_tells_public_facts_only() -> None:
-    holder = Holder("h", RECORDS, epsilon=2.0, delta=1e-6, source=lambda: RecordingSource([]))
+    holder = Holder("h", RECORDS, epsilon=2.0, delta=1e-6, rng_factory=lambda: RecordingSource([]))
     question = InfoQuestion(run="r").write()
     answer = read_answer(holder.answer(question), digest(question))
     assert answer == HolderInfo(
@@ -204,7 +204,7 @@ def test_the_sensitivity_of_mutual_information_by_brute_force(records: int) -> N
 def test_grouped_tables_are_sums_of_the_exact_ones() -> None:
     table = Table(attributes=(1, 3), budget=1000.0, groups=((0, 1, 0), None))
     question = CountTables(run="r", domain=SCHEMA, noise="laplace", tables=(table,)).write()
-    holder = Holder("h", RECORDS, epsilon=math.inf, source=lambda: RecordingSource([]))
+    holder = Holder("h", RECORDS, epsilon=math.inf, rng_factory=lambda: RecordingSource([]))
     answer = read_answer(holder.answer(question), digest(question))
     assert isinstance(answer, TablesAnswer)
     joined = np.where(RECORDS.codes[1] == 1, 1, 0)

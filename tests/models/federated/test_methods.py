@@ -44,7 +44,7 @@ DOMAIN = RECORDS.domain
 
 
 def without_noise(method: object, records: object = RECORDS, holders: int = 3) -> object:
-    parts = deal(records, holders, source=lambda: RecordingSource([]))  # type: ignore[arg-type]
+    parts = deal(records, holders, rng_factory=lambda: RecordingSource([]))  # type: ignore[arg-type]
     return method.run(Federation(records.domain, parts)).network  # type: ignore[attr-defined]
 
 
@@ -118,7 +118,7 @@ def test_both_forms_of_the_thesis(method: object, clip: bool, monkeypatch: pytes
     """
     said: list[np.ndarray] = []
 
-    def draw(self: CountTables, statistics: object, source: object) -> TablesAnswer:
+    def draw(self: CountTables, statistics: object, rng: object) -> TablesAnswer:
         said.append(np.array([7 if len(said) % 2 else -5]))
         return TablesAnswer(tables=tuple(np.full(each.shape(DOMAIN), said[-1][0]) for each in self.tables))
 

@@ -56,7 +56,7 @@ def plain(answer: Answer) -> tuple[object, ...]:
 
 def law(records: Records, question: Question, window: tuple[int, int]) -> dict[tuple[object, ...], float]:
     statistics = Statistics(records)  # what a holder does once its ledger has let the question pass
-    return all_outcomes(lambda source: plain(question.draw(statistics, source)), window)
+    return all_outcomes(lambda rng: plain(question.draw(statistics, rng)), window)
 
 
 def worst_loss(question: Question, records: int, attributes: int = 2, window: tuple[int, int] = (0, 0)) -> float:
@@ -123,7 +123,7 @@ def test_local_scores_lose_at_most_their_epsilon() -> None:
         found = []
         for world in (one, other):
             data = question.write()
-            holder = Holder("h", world, epsilon=math.inf, source=lambda: RecordingSource(laws))
+            holder = Holder("h", world, epsilon=math.inf, rng_factory=lambda: RecordingSource(laws))
             found.append(int(read_answer(holder.answer(data), digest(data)).scores[0]))
         worst = max(worst, abs(found[0] - found[1]))
     kappas = {law.kappa for law in laws if law.numerator}
@@ -182,7 +182,7 @@ def test_gaussian_methods_keep_epsilon_and_delta_on_two_attributes(method: type,
     """All tables that one run asked a holder of two binary attributes for, with the laws that were drawn from."""
     laws: list[object] = []
     records = chain(4000, attributes=2)
-    holders = [Holder("h", records, epsilon=epsilon, delta=1e-3, source=lambda: RecordingSource(laws))]
+    holders = [Holder("h", records, epsilon=epsilon, delta=1e-3, rng_factory=lambda: RecordingSource(laws))]
     method(epsilon=epsilon, delta=1e-3).run(Federation(records.domain, holders))
     numerators = [law.numerator for law in _per_table(laws, method)]
     exact = delta_of(numerators, epsilon)
@@ -244,6 +244,6 @@ def test_pure_questions_cost_less_in_a_budget_with_delta() -> None:
 
 def test_a_test_source_makes_no_claim() -> None:
     records = chain(300)
-    holders = deal(records, 2, source=lambda: RecordingSource([]))
+    holders = deal(records, 2, rng_factory=lambda: RecordingSource([]))
     result = NoisyStatistics(epsilon=1.0).run(Federation(records.domain, holders))
     assert math.isinf(result.claim.epsilon)

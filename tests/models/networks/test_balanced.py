@@ -61,17 +61,16 @@ def test_numbers_come_from_their_bins() -> None:
     domain = Domain(
         {"age": Bins(edges, whole=True), "dose": Bins([0.5, 1.5, float("inf")]), "sex": ["f", "m"]}, missing=["age"]
     )
-    rng = np.random.default_rng(0)
-    codes = np.array([rng.integers(0, 4, 2000), rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)], np.uint16)
+    numpy_rng = np.random.default_rng(0)
+    codes = np.array([numpy_rng.integers(0, size, 2000) for size in (4, 2, 2)], np.uint16)
     records = Records(domain, codes)
-    with NoiseSource() as source:
-        columns = records.numeric_columns(source)
+    with NoiseSource() as rng:
+        columns = records.numeric_columns(rng)
     assert columns["age"].count(None) == int((codes[0] == 3).sum())
     assert all(isinstance(age, int) for age in columns["age"] if age is not None)
     again = Records.read(columns, domain)
     assert (again.codes == records.codes).all()
-    with NoiseSource() as source:
-        assert set(columns["dose"]) > {1.5}
+    assert set(columns["dose"]) > {1.5}
 
 
 def test_numbers_are_spread_evenly_over_their_bin() -> None:

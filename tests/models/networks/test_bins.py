@@ -172,11 +172,11 @@ def test_drawn_rows_are_read_back_to_the_same_categories(ending: str, tmp_path: 
 
 def test_ninety_five_percent_zeros_stay() -> None:
     """10,000 rows at epsilon 1: 95 ± 2%, noise alone moves it by .002."""
-    rng = np.random.default_rng(3)
+    numpy_rng = np.random.default_rng(3)
     domain = Domain({"amount": Bins([0, 10, 100, 1000], atoms=[0]), "kind": ["x", "y"]})
-    amounts = np.where(rng.random(10_000) < 0.95, 0.0, rng.uniform(1, 1000, 10_000))
-    records = Records.read({"amount": amounts, "kind": rng.choice(["x", "y"], 10_000)}, domain)
-    with SeededSource(2) as source:
-        learned = TreeNetwork(epsilon=1.0, delta=1e-9).fit(records, source)
-        drawn = sample(learned.network, 10_000, source).numeric_columns(source)["amount"]
+    amounts = np.where(numpy_rng.random(10_000) < 0.95, 0.0, numpy_rng.uniform(1, 1000, 10_000))
+    records = Records.read({"amount": amounts, "kind": numpy_rng.choice(["x", "y"], 10_000)}, domain)
+    with SeededSource(2) as rng:
+        learned = TreeNetwork(epsilon=1.0, delta=1e-9).fit(records, rng)
+        drawn = sample(learned.network, 10_000, rng).numeric_columns(rng)["amount"]
     assert abs(drawn.count(0.0) / 10_000 - 0.95) < 0.02

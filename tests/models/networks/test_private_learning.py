@@ -133,8 +133,8 @@ def test_the_claim_of_greedy_parents_holds_by_enumeration(n: int) -> None:
 def test_enumeration_would_notice_choices_by_r_that_are_too_sharp(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = PureBudget.choose
 
-    def sharp(self: PureBudget, purpose: str, utilities: Any, sensitivity: int, share: Any, source: Any) -> int:
-        return honest(self, purpose, 8 * utilities, sensitivity, share, source)
+    def sharp(self: PureBudget, purpose: str, utilities: Any, sensitivity: int, share: Any, rng: Any) -> int:
+        return honest(self, purpose, 8 * utilities, sensitivity, share, rng)
 
     monkeypatch.setattr(PureBudget, "choose", sharp)
     assert worst_loss(PrivBayes(epsilon=1.5, score="R", theta=1e-3), 3, (0, 3)) > 1.5

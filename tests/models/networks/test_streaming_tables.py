@@ -136,8 +136,8 @@ def test_announced_looks_cost_nothing_more() -> None:
 
 
 class NoStart(StreamingTables):
-    def initial_state(self, source: Any) -> Any:
-        state = StreamingTables.initial_state(self, source)
+    def initial_state(self, rng: Any) -> Any:
+        state = StreamingTables.initial_state(self, rng)
         state.open.fill(0)
         return state
 

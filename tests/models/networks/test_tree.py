@@ -41,12 +41,12 @@ def test_where_noise_drowns_everything_the_posterior_mean_is_nearer_than_a_proje
 
 
 def test_a_model_without_edges_says_so() -> None:
-    rng = np.random.default_rng(1)
+    numpy_rng = np.random.default_rng(1)
     domain = Domain({name: ["x", "y"] for name in "ab"})
-    with SeededSource(1) as source:
-        few = Records(domain, rng.integers(0, 2, (2, 400)))
-        assert "noise would hide any edge" in TreeNetwork(epsilon=0.1).fit(few, source).notes[0]
-        many = Records(domain, rng.integers(0, 2, (2, 50_000)))
-        found = TreeNetwork(epsilon=0.1).fit(many, source)
+    with SeededSource(1) as rng:
+        few = Records(domain, numpy_rng.integers(0, 2, (2, 400)))
+        assert "noise would hide any edge" in TreeNetwork(epsilon=0.1).fit(few, rng).notes[0]
+        many = Records(domain, numpy_rng.integers(0, 2, (2, 50_000)))
+        found = TreeNetwork(epsilon=0.1).fit(many, rng)
         assert found.network.edges or "stood out" in found.notes[0]
-        assert TreeNetwork(epsilon=1.0, degree=0).fit(many, source).notes == ()
+        assert TreeNetwork(epsilon=1.0, degree=0).fit(many, rng).notes == ()

@@ -340,10 +340,10 @@ def test_ppds_simulation_has_the_law_of_the_class() -> None:
     previous = previous_events(stream, 50)
     rng = np.random.default_rng(2)
     simulated = [ppds_estimate(algorithm, stream, previous, rng) for _ in range(runs)]
-    source = SeededSource(11)
+    driver_rng = SeededSource(11)
     driven = []
     for _ in range(runs):
-        with source as step:
+        with driver_rng as step:
             state = algorithm.initial_state(step)
             algorithm.update(state, algorithm.batch(stream), step)
             driven.append(algorithm.release(state, step).value)

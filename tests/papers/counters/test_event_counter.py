@@ -28,9 +28,9 @@ def test_outputs_are_those_of_algorithm_one(horizon):
     algorithm = EventCounter(epsilon=1.0, horizon=horizon)
     values = np.random.default_rng(horizon).integers(0, 2, horizon)
     script = {i: 1000 * i * i + 1 for i in range(400)}
-    source = ScriptedSource(script)
-    state = algorithm.initial_state(source)
-    answers = algorithm.tick_many(state, values, source).value
+    rng = ScriptedSource(script)
+    state = algorithm.initial_state(rng)
+    answers = algorithm.tick_many(state, values, rng).value
     drawn = iter([1000 * i * i + 1 for i in range(1, 400)])
     noises = {}
     levels = segment_levels(horizon)

@@ -108,7 +108,7 @@ def test_doubling_sums_hold_a_slot_once(slots):
 class WithoutStartNoise:
     """The sums in memory are clear until they are released."""
 
-    def _open(self, state, slot, source):
+    def _open(self, state, slot, rng):
         for opening in self.opens(slot):
             state.open[opening.accumulator] = 0
             state.open_draws[opening.accumulator] = 0
@@ -117,7 +117,7 @@ class WithoutStartNoise:
 class WithoutReleaseNoise:
     """Noise at the start only: a release minus the state that was seen shows what came in between."""
 
-    def _close(self, state, closing, source):
+    def _close(self, state, closing, rng):
         at = closing.accumulator
         place = closing.slot
         state.closed[place] = state.open[at] + (state.closed[place] if closing.adds else 0)
@@ -128,11 +128,11 @@ class WithoutReleaseNoise:
 class OneNoiseForAll:
     """All accumulators that open together start with the same draw."""
 
-    def _open(self, state, slot, source):
+    def _open(self, state, slot, rng):
         openings = list(self.opens(slot))
         shared = np.zeros(1, np.int64)
         if openings:
-            source.add_discrete_laplace(shared, self.law)
+            rng.add_discrete_laplace(shared, self.law)
         for opening in openings:
             state.open[opening.accumulator] = shared[0]
             state.open_draws[opening.accumulator] = 1
@@ -145,8 +145,8 @@ class OneNoiseForAll:
 )
 def test_broken_transforms_are_caught(broken, loss, updates):
     class Broken(broken, BinaryMechanism):
-        def close(self, state, slots, source):
-            self.transform(state, state.time, slots, source)
+        def close(self, state, slots, rng):
+            self.transform(state, state.time, slots, rng)
 
     algorithm = Broken(epsilon=EPSILON, horizon=5)
     found = views(algorithm, slots_of_steps(5, updates))
@@ -170,12 +170,12 @@ def test_slots_of_several_steps_need_noise_in_the_leaf():
 def test_answers_hold_the_draws_that_their_errors_say_and_no_others(one_step_ticks):
     """The weight of every draw in every answer is read off the shipped code, one draw at a time."""
     algorithm = TwoLevelCounter(epsilon=EPSILON, horizon=16, one_step_ticks=one_step_ticks)
-    with ScriptedSource({}) as source:
-        said = algorithm.tick_many(algorithm.initial_state(source), [0] * 11, source).standard_error
-    weights = np.zeros((11, len(source.kappas)))
-    for draw in range(len(source.kappas)):
-        with ScriptedSource({draw: 1}) as source:
-            weights[:, draw] = algorithm.tick_many(algorithm.initial_state(source), [0] * 11, source).unclipped
+    with ScriptedSource({}) as rng:
+        said = algorithm.tick_many(algorithm.initial_state(rng), [0] * 11, rng).standard_error
+    weights = np.zeros((11, len(rng.kappas)))
+    for draw in range(len(rng.kappas)):
+        with ScriptedSource({draw: 1}) as rng:
+            weights[:, draw] = algorithm.tick_many(algorithm.initial_state(rng), [0] * 11, rng).unclipped
     blocks, slots = np.divmod(np.arange(1, 12), 4)
     held = 2 * blocks + (slots if one_step_ticks else 2 * slots)  # one draw at the start of a sum and one at its end
     assert (weights != 0).sum(axis=1).tolist() == held.tolist()

@@ -51,7 +51,7 @@ class Holder:
         epsilon: float,
         delta: float = 0.0,
         ledger: str | os.PathLike[str] = ":memory:",
-        source: Callable[[], NoiseSource] = NoiseSource,
+        rng_factory: Callable[[], NoiseSource] = NoiseSource,
         roster: Roster | None = None,
     ) -> None:
         if not name or len(name) > 100:
@@ -60,7 +60,7 @@ class Holder:
         self._statistics = Statistics(records)
         self._domain = records.domain.digest()
         self._ledger = HolderLedger(ledger, epsilon=epsilon, delta=delta, domain=self._domain, records=len(records))
-        self._source = source
+        self._rng_factory = rng_factory
         self._roster = roster
         self._lock = threading.Lock()
 
@@ -132,7 +132,7 @@ class Holder:
             return self._ledger.open(name, lambda: self._opening(question, name))
 
         def draw() -> bytes:
-            with self._source() as rng:
+            with self._rng_factory() as rng:
                 if not isinstance(question, SubmitSum):
                     return question.draw(self._statistics, rng).write(name)
                 assert self._roster is not None
@@ -164,5 +164,5 @@ class Holder:
         )
 
     def _is_secure(self) -> bool:
-        with self._source() as rng:
+        with self._rng_factory() as rng:
             return rng.is_secure

@@ -208,7 +208,7 @@ class NoisyModel(_TwoStageMethod):
     **Privacy.** Pure epsilon towards every record, replace-one; sampling and learning from samples cost nothing.
     """
 
-    source: Callable[[], NoiseSource] = field(default=NoiseSource, compare=False)
+    rng_factory: Callable[[], NoiseSource] = field(default=NoiseSource, compare=False)
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once."""
@@ -223,7 +223,7 @@ class NoisyModel(_TwoStageMethod):
         )
         pieces = []
         for who, model in federation.ask(question, LocalModelAnswer, lambda answer, _: _check_model(answer, domain)):
-            with self.source() as rng:
+            with self.rng_factory() as rng:
                 pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), who.records, rng).codes)
         tables = exact_tables(Records(domain, np.concatenate(pieces, axis=1)))
         network = fit_tables(domain, greedy(domain, tables, self.degree, root=self.root), tables)

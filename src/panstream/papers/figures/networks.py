@@ -93,7 +93,7 @@ def _methods(setting: ExperimentSetting, rng: SeededSource) -> Iterator[tuple[st
     """Yield the thesis's methods with pure epsilon, ours and the independent attributes with delta = 1e-6."""
     common: Mapping[str, Any] = {"epsilon": setting.epsilon, "degree": setting.degree}
     for name, kind in _KINDS.items():
-        more = {"source": lambda: rng} if kind is NoisyModel else {}
+        more = {"rng_factory": lambda: rng} if kind is NoisyModel else {}
         for form, clip in ((PRINTED, True), (SUMMED, False)):
             yield name + form, kind(**common, clip_at_holder=clip, **more)
     yield "panstream: Gaussian sums", GaussianSums(**common, delta=_DELTA)
@@ -112,7 +112,7 @@ def measure(
     results = []
     (holders,) = {setting.holders for setting in settings}
     parties = [
-        Holder(f"holder {number}", part, epsilon=math.inf, source=lambda: rng)
+        Holder(f"holder {number}", part, epsilon=math.inf, rng_factory=lambda: rng)
         for number, part in enumerate(train.split(holders), 1)
     ]
     for setting in settings:
