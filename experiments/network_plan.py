@@ -105,7 +105,7 @@ def main() -> None:
                 networks = [learner.fit(train, SeededSource(seed)).network for seed in seeds]
                 means.append(np.mean([distance(network, test) for network in networks]))
                 edges = float(np.mean([len(network.edges) for network in networks]))
-            blur = budget.blurring(len(train), train.domain.sizes)
+            blur = budget.noise_distance(len(train), train.domain.sizes)
             line += [f"{blur:.3f}", f"{means[0]:.4f}", f"{edges:.1f}", f"{means[1] / means[0]:.3f}"]
         rows.append(line)
         print(*line, sep="  ", flush=True)

@@ -27,7 +27,8 @@ def curator(train, epsilon, parents):
 
     rho = zcdp_rho(epsilon, DELTA)
     alone = [Holder("one", train, epsilon=3 * epsilon, delta=DELTA)]
-    tables = Federation(train.domain, alone).all_sums("gaussian", 1, rho).lookup()
+    federation = Federation(train.domain, alone)
+    tables = federation.sums("gaussian", federation.all_tables(1, rho)).lookup()
     learned = fit_tables(train.domain, greedy(train.domain, tables, 1), tables)
     families = [tuple(sorted((*each, at))) for at, each in enumerate(parents) if each]
     asked = [Table(attributes=family, budget=rho / len(families)) for family in families]

@@ -15,7 +15,7 @@ from panstream import __version__
 from panstream.cli.commands import _figures_run as figures_run
 from panstream.cli.commands._figures_run import FigureResults, _read_data, make_figures
 from panstream.cli.commands.figures import figures
-from panstream.papers.figures import FigureOptions, format_number
+from panstream.papers.figures import FigureOptions, find_figure
 from panstream.primitives.interrupts import INTERRUPTS
 
 app = typer.Typer()
@@ -77,7 +77,7 @@ def test_finished_points_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_damaged_manifests_are_not_believed(tmp_path: Path) -> None:
     make_figures(tmp_path, FigureOptions(), only=["000-3"], jobs=1, data_only=True)
     (tmp_path / "000-3.json").write_text("{")
-    result = FigureResults(format_number("000-3"), FigureOptions(), tmp_path, "now")
+    result = FigureResults(find_figure("000-3"), FigureOptions(), tmp_path, "now")
     result.open()
     assert result.reused == 0
     assert _read_data(tmp_path / "nowhere.csv") == {}

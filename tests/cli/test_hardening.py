@@ -83,7 +83,7 @@ class TestOnLinux:
         users = {
             path.relative_to(source).as_posix()
             for path in source.rglob("*.py")
-            if any(name in path.read_text() for name in ("permit_reading", "import permit_scan", "permit_scan()"))
+            if any(name in path.read_text() for name in ("allow_memory_reads", "import allow_scan", "allow_scan()"))
         }
         assert users <= allowed | {"testing/memory/_process.py"}  # which names it in an error
 

@@ -86,9 +86,7 @@ def test_average_and_variance_are_exact_without_noise():
     average = PublishedAverage(epsilon=1.0, horizon=64, bound=50)
     variance = PublishedVariance(epsilon=1.0, horizon=64, bound=50)
     assert average.tick_many(average.initial_state(rng), values, rng).value[-1] == pytest.approx(values.mean())
-    assert variance.tick_many(variance.initial_state(rng), values, rng).value[-1] == pytest.approx(
-        values.var(ddof=1)
-    )
+    assert variance.tick_many(variance.initial_state(rng), values, rng).value[-1] == pytest.approx(values.var(ddof=1))
     assert math.isnan(
         average.tick_many(average.initial_state(rng), [0], rng).value[0]
     )  # nothing guards an empty stream

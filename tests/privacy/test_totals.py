@@ -12,7 +12,7 @@ from panstream.algorithms.distinct import Bitmap
 from panstream.algorithms.turnstile import LegendreCounter
 from panstream.privacy import Claim, Ledger
 from panstream.privacy.ledger import _units_touched
-from panstream.testing.enumeration import Enumerator, Step, World, release, tick, update
+from panstream.testing.enumeration import Enumerator, Step, Stream, release, tick, update
 
 DAY = 86_400.0
 HOUR = 3600.0
@@ -21,8 +21,8 @@ HOUR = 3600.0
 COUNTS = list(product(range(2), repeat=2))  # how often a user comes in each of two steps; then there is an answer
 
 
-def joint(parts: list[tuple[Enumerator, list[World]]], most: int = 1, *, any_two: bool = False) -> float:
-    """Return the exact loss of ``most`` rows to all outputs of several algorithms, and to one copy of all of their
+def joint(parts: list[tuple[Enumerator, list[Stream]]], most: int = 1, *, any_two: bool = False) -> float:
+    """Return the exact loss of ``most`` rows to all outputs of several algorithms, and to one look at all of their
     states.
 
     Two streams are neighbours if one has up to ``most`` rows more, or ``any_two`` of them. Noises are independent, so
@@ -42,7 +42,7 @@ def joint(parts: list[tuple[Enumerator, list[World]]], most: int = 1, *, any_two
     return worst
 
 
-def streams(one: Step, end: Step) -> list[World]:
+def streams(one: Step, end: Step) -> list[Stream]:
     ((name, values),) = one.arguments
     return [(*(Step(one.verb, ((name, values * count),)) for count in pair), end) for pair in COUNTS]
 
@@ -53,8 +53,8 @@ BITMAP = Bitmap(epsilon=1.0, buckets=1, levels=1)
 LEGENDRE = LegendreCounter(epsilon=0.7, universe=1, prime=7)
 
 
-def parts_of(*algorithms: object) -> list[tuple[Enumerator, list[World]]]:
-    parts = []
+def parts_of(*algorithms: object) -> list[tuple[Enumerator, list[Stream]]]:
+    found = []
     for algorithm in algorithms:
         if isinstance(algorithm, ContinualCount):
             parts.append((Enumerator(algorithm, window=(-2, 4)), streams(update(values=[1]), tick())))

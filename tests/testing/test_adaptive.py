@@ -22,7 +22,7 @@ from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.noise import NoiseSource
 from panstream.primitives.noise.distributions import exp_fraction
 from panstream.privacy import Claim
-from panstream.testing.enumeration import Enumerator, Step, World, enumerate_streams, refresh, release, tick, update
+from panstream.testing.enumeration import Enumerator, Step, Stream, enumerate_streams, refresh, release, tick, update
 from tests.conformance.specimens import specimens
 from tests.testing.adaptive import Choices, adaptive_delta, adaptive_loss
 
@@ -32,11 +32,11 @@ TWICE = update([0, 0])
 
 
 def fixed_delta(
-    enumerator: Enumerator, first: World, second: World, epsilon: float, *, look: int | None = None
+    enumerator: Enumerator, first: Stream, second: Stream, epsilon: float, *, look: int | None = None
 ) -> Fraction:
     """Return the smallest delta at ``epsilon`` between two streams that were fixed beforehand."""
     growth = exp_fraction(Fraction(epsilon))
-    law, other = (enumerator.view_law(world, look) for world in (first, second))
+    law, other = (enumerator.view_law(stream, look) for stream in (first, second))
     return sum(
         (max(weight - growth * other.get(view, Fraction(0)), Fraction(0)) for view, weight in law.items()), Fraction(0)
     )

@@ -59,8 +59,8 @@ def test_laplace_sums_have_their_exact_weight() -> None:
 def test_view_law_agrees_with_running_the_code() -> None:
     """Every path of the enumerator, with its probability, against 6,000 real runs."""
     algorithm = OptBern(universe=2, epsilon=3.0)
-    world = (update([0]), release(), update([1]))
-    law = Enumerator(algorithm, window=(-15, 17)).view_law(world, 2)
+    stream = (update([0]), release(), update([1]))
+    law = Enumerator(algorithm, window=(-15, 17)).view_law(stream, 2)
     assert float(sum(law.values())) == pytest.approx(1.0, abs=1e-9)
     seen: Counter[Any] = Counter()
     runs = 6_000
@@ -100,8 +100,8 @@ def test_a_leak_has_no_finite_loss_and_a_witness() -> None:
         enumerate_streams([None, release()], [update([]), update([0])])
     )
     assert loss.epsilon == math.inf
-    assert loss.worlds is not None
-    assert loss.worlds[0] != loss.worlds[1]
+    assert loss.streams is not None
+    assert loss.streams[0] != loss.streams[1]
     assert loss.view
 
 

@@ -53,9 +53,9 @@ class Doubling:
 
 
 def test_view_matrix() -> None:
-    world = [update([0]), tick(), refresh(), update([0]), tick()]
-    other = [update([3]), *world[1:]]
-    views = linear_views(Doubling(), world, [other], looks=[None, 1, 5])
+    stream = [update([0]), tick(), refresh(), update([0]), tick()]
+    other = [update([3]), *stream[1:]]
+    views = linear_views(Doubling(), stream, [other], looks=[None, 1, 5])
     # Draws: start, release, refresh, release. Seen: release, announced look, release, and the look's state.
     expected = [[2, 1, 0, 0], [1, 0, 0, 0], [2, 0, 2, 1]]
     assert views[0].matrix.tolist() == expected
@@ -63,8 +63,8 @@ def test_view_matrix() -> None:
     assert views[2].matrix.tolist() == [*expected, [1, 0, 1, 0]]
     assert [view.shifts.tolist() for view in views] == [[[6, 3, 6]], [[6, 3, 6, 3]], [[6, 3, 6, 3]]]
     assert views[0].kappas.tolist() == [0.25] * 4
-    assert [view.look for view in linear_views(Doubling(), world, [])] == [None, 0, 1, 2, 3, 4, 5]
-    assert linear_views(Doubling(), world, [], looks=[None], amplitude=8)[0].matrix.tolist() == expected
+    assert [view.look for view in linear_views(Doubling(), stream, [])] == [None, 0, 1, 2, 3, 4, 5]
+    assert linear_views(Doubling(), stream, [], looks=[None], amplitude=8)[0].matrix.tolist() == expected
 
 
 def test_code_that_is_not_linear_is_refused() -> None:

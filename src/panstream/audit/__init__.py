@@ -1,13 +1,13 @@
-"""Audit: try every claim against the intruder it was made for, and every known mistake against the audit itself.
+"""Audit: measure the loss of every claim, and check that the audit finds every known mistake (positive controls).
 
 ::
 
     from panstream.audit import audit, cases, case_of, register_case
-    findings = audit(cases())                       # what panstream ships, and the controls
+    findings = audit(cases())                       # the library's algorithms and the positive controls
     register_case(case_of(MyAlgorithm(...), streams, window=(-1, 2)))
 
 Three layers: exact (`panstream.audit.claims.exact`), Monte-Carlo (`panstream.audit.claims.monte_carlo`), and
-attacks, which are trials whose event is an intruder's guess.
+attacks, which are trials whose event is an attacker's guess.
 """
 
 from __future__ import annotations

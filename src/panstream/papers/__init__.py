@@ -1,7 +1,7 @@
-"""What the papers print, for comparison: never the first choice for data.
+"""The papers' algorithms, for comparison; not recommended for data.
 
-Their partial-sum counters corrected, the literal forms (``Published...``) that claim their true loss and serve as
-negative controls, and the figures that both are compared in.
+The papers' partial-sum counters with corrections, the literal forms (``Published...``), which state their true loss and
+serve as negative controls, and the figures that compare both.
 """
 
 from __future__ import annotations

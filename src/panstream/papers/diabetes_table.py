@@ -1,9 +1,9 @@
 """The Diabetes table of Digalakis 2018, section 3.7.3: 43 attributes, one record per patient.
 
 The thesis does not name the columns it dropped. Without the two ids, the three columns that are mostly missing and the
-two that never vary, 43 attributes are left, with 2 to 118 categories as printed. Diagnoses fall into the nine groups of
-Strack et al. 2014. The categories are those of the whole public file: a domain read off the records that are kept would
-tell something about them.
+two that never vary, 43 attributes remain, with 2 to 118 categories as printed. Diagnoses are in the nine groups of
+Strack et al. 2014. The categories are those of the complete public file: a domain derived from the selected records
+would leak information about them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _by_number(label: str) -> tuple[int, str]:
 
 
 def write_table(records: Records, folder: Path) -> None:
-    """Write diabetes43.csv.gz, the same bytes every time, and diabetes43-domain.json beside it."""
+    """Write diabetes43.csv.gz, with reproducible bytes, and diabetes43-domain.json into ``folder``."""
     columns = records.to_columns()
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows([list(columns), *zip(*columns.values(), strict=True)])
@@ -85,7 +85,7 @@ def write_table(records: Records, folder: Path) -> None:
 
 @lru_cache(maxsize=2)
 def read_table(folder: str = "") -> Records:
-    """Return what `write_table` wrote, or without a folder the bundled sample of 10,000 patients."""
+    """Return the table that `write_table` wrote, or without a folder the bundled sample of 10,000 patients."""
     directory: Path | Traversable = Path(folder) if folder else resources.files("panstream.papers").joinpath("diabetes")
     domain = Domain.from_json(directory.joinpath(f"{_NAME}-domain.json").read_text("utf-8"))
     lines = gzip.decompress(directory.joinpath(f"{_NAME}.csv.gz").read_bytes()).decode().splitlines()

@@ -1,4 +1,5 @@
-"""Public test tools: exact enumeration, instrumented sources, conformance checks, the memory scanner.
+"""Public test tools: exact enumeration, instrumented noise sources, conformance checks, the memory scanner.
 
-They test a mechanism without trusting it, yours as well as ours. ``panstream.audit`` judges claims with them.
+They test a mechanism without trusting it, also mechanisms from outside this library. ``panstream.audit`` checks claims
+with them.
 """

@@ -1,8 +1,8 @@
-"""What one look and all answers show of one user's bit, read off the shipped code, and exact losses computed from it.
+"""The view of one user's bit in one copy of the state and all answers, and the exact losses of that view.
 
-Given everybody else, a view is a list of numbers, each an integer combination of the bit at the ticks plus draws. The
-combinations and the draws are found by running the algorithm with scripted coins and scripted noise. What follows,
-sums over all histories of the bit, knows nothing of trees.
+Given all other users, a view is a list of numbers, each an integer combination of the bit at the ticks plus draws. The
+combinations and the draws are measured by running the algorithm with scripted coins and scripted noise. The losses are
+sums over all histories of the bit and do not depend on how the algorithm works.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from panstream.testing.sources import ScriptedSource
 
 Floats = NDArray[np.float64]
 Pattern = tuple[int, ...]  # for every step of the bit: 0 nothing, 1 arrives, -1 leaves, TOGGLE
-TOGGLE = 2  # an arrival that turns the bit over instead of drawing it afresh, which nothing shipped here does
+TOGGLE = 2  # an arrival that flips the bit instead of drawing it again; no algorithm of the library does that
 
-FAR = 9  # stands for an output beyond all others
+FAR = 9  # represents an output beyond all others, where the likelihood ratio no longer depends on the output
 _OUTPUTS = ((-FAR, -1, 0, 1, FAR), (-FAR, 0, FAR), (-FAR, FAR))
-_MOST = 20_000
+_MAX_COMBINATIONS = 20_000
 
 
 class _Coins(ScriptedSource):
-    """Tosses what the script says, one entry per call."""
+    """Returns scripted coins, one entry per call."""
 
     __slots__ = ("coins",)
 
@@ -38,15 +38,15 @@ class _Coins(ScriptedSource):
         self.coins = iter(coins)
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Toss the next coin of the script, for all cells alike."""
-        tosses = np.empty(size, np.uint8) if out is None else out[:size]
-        tosses[:] = next(self.coins)
-        return tosses
+        """Return the next coin of the script for all cells."""
+        coins = np.empty(size, np.uint8) if out is None else out[:size]
+        coins[:] = next(self.coins)
+        return coins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BitView:
-    """One look (after so many ticks) and all answers: each number's weights on the bit, its draws and their rate."""
+    """One copy after ``look`` ticks and all answers: each number's weights on the bit, its draws and their rate."""
 
     look: int | None
     weights: NDArray[np.int64]  # rows: numbers; columns: the bit at ticks 0..T
@@ -54,7 +54,7 @@ class BitView:
     kappas: Floats
 
     def factor(self, number: int, value: int, output: int) -> float:
-        """Return the chance of an output, up to a constant, where the data adds up to ``value``."""
+        """Return the probability of an output, up to a constant, where the data adds up to ``value``."""
         kappa = float(self.kappas[number])
         if abs(output) == FAR:
             return math.exp(kappa * value * (1 if output > 0 else -1))
@@ -63,7 +63,7 @@ class BitView:
 
 
 def views(algorithm: Any, ticks: int) -> list[BitView]:
-    """Return the view of every look, and of none; the user comes in every slot of the runs that it is read off."""
+    """Return the views with a copy after each number of ticks, and with none; the user has an event in every slot."""
 
     def run(bits: Iterable[int], script: Mapping[int, int]) -> tuple[list[float], list[list[float]], list[float]]:
         rng = _Coins(bits, script)
@@ -101,7 +101,7 @@ def _seen(run: tuple[list[float], list[list[float]], list[float]], look: int | N
 
 
 def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> BitView:
-    """Return numbers with draws of their own: what the look shows is taken off what is released later."""
+    """Return an equivalent view whose numbers share no draws: numbers of the copy are subtracted from later ones."""
     data = data.copy()
     noise = noise.copy()
     for row in range(len(noise)):
@@ -112,7 +112,7 @@ def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> 
                 noise[other] -= noise[row]
                 data[other] -= data[row]
     used = noise.any(axis=1)
-    assert not data[~used].any()  # nothing is shown in the clear
+    assert not data[~used].any()  # no number without noise depends on the data
     data = data[used]
     noise = noise[used]
     assert (np.abs(noise).sum(axis=0) <= 1).all()
@@ -123,13 +123,13 @@ def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> 
 class Losses:
     """Exact losses of one view between patterns of one user.
 
-    ``histories`` are all of the bit, one row each, at every one of ``points``: the ticks, and -1 for the look, which is
-    a point of its own in its slot.
+    ``histories`` are all histories of the bit, one row each, at every one of ``points``: the ticks, and -1 for the
+    copy, which is a separate point in its slot.
     """
 
     def __init__(self, view: BitView, ticks: int, p1: float, outputs: tuple[int, ...] | None = None) -> None:
-        if outputs is None:  # as many as can be tried in all combinations
-            outputs = next(some for some in _OUTPUTS if len(some) ** len(view.weights) <= _MOST)
+        if outputs is None:  # the finest set whose combinations can all be tried
+            outputs = next(some for some in _OUTPUTS if len(some) ** len(view.weights) <= _MAX_COMBINATIONS)
         self.view = view
         self.outputs = outputs
         self.p1 = p1
@@ -149,7 +149,7 @@ class Losses:
         self.shown = [np.ones(len(self.histories), bool)] if shown is None else [shown == 0, shown == 1]
 
     def chances(self, pattern: Pattern) -> Floats:
-        """Return the chance of every history of a user who does so between the points."""
+        """Return the probability of every history for a user with this pattern of events between the points."""
         table = self.histories
         p0 = 1.0 - self.p1
         probabilities = np.where(table[:, 0] == 1, p0, self.p1)
@@ -161,11 +161,11 @@ class Losses:
         return probabilities
 
     def patterns(self, steps: tuple[int, ...] = (0, 1)) -> list[Pattern]:
-        """Return everything a user can do."""
+        """Return all patterns of a user, with these steps between any two points."""
         return list(itertools.product(steps, repeat=len(self.points) - 1))
 
-    def everything(self, pattern: Pattern) -> Floats:
-        """Return the weight of every view there is: what was shown, and every choice of outputs."""
+    def view_weights(self, pattern: Pattern) -> Floats:
+        """Return the weight of every view: each bit in the copy with every combination of outputs."""
         chances = self.chances(pattern)
         rows = []
         for shown in self.shown:
@@ -177,7 +177,7 @@ class Losses:
         return np.concatenate(rows)
 
     def climb(self, first: Floats, second: Floats, shown: int, choice: NDArray[np.int64]) -> float:
-        """Return the largest log-ratio that changing one output at a time reaches; ``choice`` is moved there."""
+        """Return the largest log ratio reached by changing one output at a time; ``choice`` is updated to it."""
         both = np.stack([first, second], axis=1)[self.shown[shown]]
         factors = self.log_factors[:, :, self.shown[shown]]
         total = factors[np.arange(len(choice)), choice].sum(axis=0)
@@ -196,18 +196,18 @@ class Losses:
 
     def of_event(self, steps: tuple[int, ...] = (0, 1)) -> float:
         """Return the largest loss between patterns that differ by one event, over every view."""
-        laws = {pattern: self.everything(pattern) for pattern in self.patterns(steps)}
+        by_pattern = {pattern: self.view_weights(pattern) for pattern in self.patterns(steps)}
         worst = 0.0
-        for pattern, law in laws.items():
+        for pattern, weights in by_pattern.items():
             for index, step in enumerate(pattern):
                 if step:
-                    other = laws[(*pattern[:index], 0, *pattern[index + 1 :])]
-                    possible = (law > 0) | (other > 0)
+                    other = by_pattern[(*pattern[:index], 0, *pattern[index + 1 :])]
+                    possible = (weights > 0) | (other > 0)
                     with np.errstate(divide="ignore"):
-                        worst = max(worst, float(np.abs(np.log(law[possible]) - np.log(other[possible])).max()))
+                        worst = max(worst, float(np.abs(np.log(weights[possible]) - np.log(other[possible])).max()))
         return worst
 
     def of_user(self, steps: tuple[int, ...] = (0, 1)) -> float:
         """Return the largest loss between any two patterns, over every view."""
-        laws = np.log([self.everything(pattern) for pattern in self.patterns(steps)])
-        return float((laws.max(axis=0) - laws.min(axis=0)).max())
+        logs = np.log([self.view_weights(pattern) for pattern in self.patterns(steps)])
+        return float((logs.max(axis=0) - logs.min(axis=0)).max())

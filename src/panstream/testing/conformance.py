@@ -1,12 +1,12 @@
-"""The conformance suite: what every algorithm must do, whoever wrote it.
+"""The conformance suite: checks that every algorithm must pass.
 
-Describe yours in a `Specimen` and run it through ``CHECKS``::
+Describe an algorithm in a `Specimen` and run it through ``CHECKS``::
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.strip("_"))
     def test_conformance(check):
         check(MY_SPECIMEN)
 
-A check raises ``AssertionError`` with a sentence that says what is wrong.
+A check raises ``AssertionError`` with a sentence that describes the violation.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from panstream.primitives.noise import NoiseSource, SeededSource
 from panstream.testing.enumeration import snapshot, update
 
 _RUNS = 200
-_STARTS = 40  # one small noisy number is equal to itself that often with probability below 1e-20
+_STARTS = 40  # fresh states; that all of them are equal by chance has a probability below 1e-20
 _BETA = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specimen:
-    """An algorithm with enough around it to put it through the suite.
+    """An algorithm with inputs and expected answers for the suite.
 
-    ``batches`` are keyword arguments of ``algorithm.batch`` (``ids`` is passed by position);
-    ``truth`` is the exact answer after all of them. ``bad`` are batches to refuse; each contains ``canary`` if it can.
-    ``noiseless`` is the same algorithm with epsilon = inf, or None where no exact answer exists without noise.
+    ``batches`` are keyword arguments of ``algorithm.batch`` (``ids`` is passed by position); ``truth`` is the exact
+    answer after all of them. ``bad`` are batches that must be rejected; each contains ``canary`` if it can.
+    ``noiseless`` is the same algorithm with epsilon = inf, or None if it has no exact answer without noise.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Specimen:
     truth: float
     noiseless: Any = None
     canary: str = "canary-7f3a91"
-    other_key: Any = None  # for mergeable algorithms: one that must be refused
+    other_key: Any = None  # for mergeable algorithms: one that cannot be merged with ``algorithm``
     truth_twice: float | None = None  # the exact answer after merging two equal states; ``truth`` by default
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Specimen:
 
 
 def _state_fields_are_declared(specimen: Specimen) -> None:
-    """Every field says public, published, noised or noise, and the layout describes exactly these fields."""
+    """Every state field is declared public, published, noised or noise, and the layout has exactly these fields."""
     kind = specimen.algorithm.state_type
     assert is_dataclass(kind), f"{kind.__name__} is not a dataclass"
     undeclared = [declared.name for declared in fields(kind) if codec.field_role(declared) is None]
@@ -67,7 +67,7 @@ def _state_fields_are_declared(specimen: Specimen) -> None:
 
 
 def _start_is_already_noised(specimen: Specimen) -> None:
-    """Fresh states differ: nobody can tell an empty stream from the noise of its start."""
+    """Fresh states differ: the state of an empty stream is already noise."""
     with NoiseSource() as rng:
         fresh = [specimen.algorithm.initial_state(rng) for _ in range(_STARTS)]
     noisy = [d.name for d in fields(fresh[0]) if codec.field_role(d) in ("noised", "noise")]
@@ -78,7 +78,7 @@ def _start_is_already_noised(specimen: Specimen) -> None:
 
 
 def _state_is_numbers_of_fixed_size(specimen: Specimen) -> None:
-    """The state holds integers and arrays only, whose size does not depend on the stream."""
+    """The state has integers and arrays only, and its size does not depend on the stream."""
     monitor = Monitor(specimen.algorithm)
     initial_size = len(monitor.to_bytes())
     _feed(monitor, specimen)
@@ -92,7 +92,7 @@ def _state_is_numbers_of_fixed_size(specimen: Specimen) -> None:
 
 
 def _errors_are_free_of_data(specimen: Specimen) -> None:
-    """A bad batch is refused with a message that shows no item, and nothing behind it does either."""
+    """A bad batch raises InvalidBatch, and neither its message nor its chained exceptions contain an item."""
     for batch in specimen.bad:
         with _assert_raises(InvalidBatch, "a bad batch was accepted") as caught:
             update(**batch).call(specimen.algorithm.batch)
@@ -103,7 +103,7 @@ def _errors_are_free_of_data(specimen: Specimen) -> None:
 
 
 def _bad_batch_changes_nothing(specimen: Specimen) -> None:
-    """After a refused batch the state is what it was, bit by bit."""
+    """A rejected batch leaves the state unchanged, bit by bit."""
     monitor = Monitor(specimen.algorithm)
     _feed(monitor, specimen)
     initial_state = snapshot(copy.deepcopy(monitor.state))
@@ -114,7 +114,7 @@ def _bad_batch_changes_nothing(specimen: Specimen) -> None:
 
 
 def _bytes_round_trip(specimen: Specimen) -> None:
-    """Bytes come back as the same algorithm and state, with the count of releases."""
+    """Bytes are read back as the same algorithm and state, with the same count of releases."""
     monitor = Monitor(specimen.algorithm, rng=SeededSource(3))
     _feed(monitor, specimen)
     data = monitor.to_bytes()
@@ -129,9 +129,7 @@ def _bytes_round_trip(specimen: Specimen) -> None:
 
 
 def _a_step_depends_on_state_and_input_only(specimen: Specimen) -> None:
-    """Nothing is carried on outside the state, which is what lets inputs depend on earlier answers
-    (docs/proofs/adaptive.md).
-    """
+    """A step depends on state and input only, so inputs may depend on earlier answers (docs/proofs/adaptive.md)."""
     monitor = Monitor(specimen.algorithm, rng=SeededSource(5))
     for batch in (*specimen.batches, *specimen.batches):
         restored = Monitor[Any].from_bytes(monitor.to_bytes(), rng=SeededSource(6))
@@ -149,7 +147,7 @@ def _a_step_depends_on_state_and_input_only(specimen: Specimen) -> None:
 
 
 def _copies_share_their_releases(specimen: Specimen) -> None:
-    """What was published is not published again from a copy, and only bytes can be copied at all."""
+    """A published answer cannot be published again from a copy, and only bytes can be copied."""
     monitor = Monitor(specimen.algorithm)
     _feed(monitor, specimen)
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -177,7 +175,7 @@ def _damaged_bytes_are_refused(specimen: Specimen) -> None:
 
 
 def _seeded_runs_are_identical(specimen: Specimen) -> None:
-    """The same seed gives the same answer, and says that it is not private."""
+    """The same seed gives the same answer, with a claim of infinite epsilon."""
     answers = []
     for _ in range(2):
         monitor = Monitor(specimen.algorithm, rng=SeededSource(11))
@@ -189,7 +187,7 @@ def _seeded_runs_are_identical(specimen: Specimen) -> None:
 
 
 def _default_source_is_secure(specimen: Specimen) -> None:
-    """Without a source of its own a monitor draws from the operating system, afresh in every call."""
+    """By default a monitor draws from a secure noise source that is new in every call."""
     monitor = specimen.algorithm.start()
     first = monitor._step()
     second = monitor._step()
@@ -199,7 +197,7 @@ def _default_source_is_secure(specimen: Specimen) -> None:
 
 
 def _further_release_is_refused(specimen: Specimen) -> None:
-    """Once the paid releases are made another is refused, whatever happened in between."""
+    """After the claimed number of releases, another raises BudgetExhausted, also after updates and a refresh."""
     if isinstance(specimen.algorithm, Continual):
         return
     monitor = Monitor(specimen.algorithm)
@@ -219,7 +217,7 @@ def _further_release_is_refused(specimen: Specimen) -> None:
 
 
 def _zero_noise_is_exact(specimen: Specimen) -> None:
-    """With epsilon = inf the answer is the truth, and the claim says inf."""
+    """With epsilon = inf the answer is exact, and so is the claim: infinite epsilon."""
     if specimen.noiseless is None:
         return
     monitor = Monitor(specimen.noiseless)
@@ -234,23 +232,23 @@ def _zero_noise_is_exact(specimen: Specimen) -> None:
 
 
 def _error_bound_covers(specimen: Specimen) -> None:
-    """The promised error is exceeded no more often than promised (one run in a million fails by chance)."""
+    """The error bound is exceeded no more often than it states (one run in a million fails by chance)."""
     bound = specimen.algorithm.error_bound(beta=_BETA)
     rng = SeededSource(17)
-    outside = 0
+    failures = 0
     for _ in range(_RUNS):
         monitor = Monitor(specimen.algorithm, rng=rng)
         _feed(monitor, specimen)
         estimate = _conclude(monitor)
         value = estimate.value if math.isnan(estimate.unbiased) else estimate.unbiased
         low, high = (value - bound, value + bound) if not estimate.has_no_value else estimate.interval(1 - _BETA)
-        outside += not low <= specimen.truth <= high
+        failures += not low <= specimen.truth <= high
     allowed = _binomial_quantile(_RUNS, _BETA)
-    assert outside <= allowed, f"the error bound failed in {outside} of {_RUNS} runs, {allowed} allowed"
+    assert failures <= allowed, f"the error bound failed in {failures} of {_RUNS} runs, {allowed} allowed"
 
 
 def _merge(specimen: Specimen) -> None:
-    """Merging consumes both inputs, agrees with the truth, and refuses itself and other keys."""
+    """Merging consumes both inputs, agrees with the truth, and rejects itself and other keys."""
     if specimen.other_key is None:
         return
     rng = SeededSource(23)

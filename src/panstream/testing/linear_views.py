@@ -1,15 +1,15 @@
-"""The view matrix of shipped linear code: what every draw of noise does to every number that somebody sees.
+"""The view matrix of shipped linear code: the effect of every draw of noise on every number in the view.
 
-A linear algorithm shows view = A·draws + B·data. Two neighbouring streams show the same view if the draws are moved by
-z with A·z = the difference that the data makes, and the joint loss is the cheapest such move: the smallest sum of
-kappa_i·|z_i|, or infinite if no move fits (docs/proofs/continual-tree.md, Lemma 1). This module drives the algorithm
-once for every draw and returns A, the kappas and the differences; the linear program itself is yours to solve, for
-example with ``scipy.optimize.linprog``. For Gaussian draws the kappas are 1/sigma, and the cheapest move is the one
-with the smallest sum of squares: half of it is the zCDP loss.
+A linear algorithm has view = A·draws + B·data. Two neighbouring streams give the same view if the draws are shifted by
+z with A·z = the difference of the data, and the joint loss is the smallest sum of kappa_i·|z_i| over such shifts, or
+infinite if there is none (docs/proofs/continual-tree.md, Lemma 1). This module runs the algorithm once for every draw
+and returns A, the kappas and the differences; the caller solves the linear program, for example with
+``scipy.optimize.linprog``. For Gaussian draws the kappas are 1/sigma, and half of the smallest sum of squares is the
+zCDP loss.
 
 >>> from panstream.algorithms.continual.sums import KaryTree
->>> world = [ticks([0]), ticks([0])]
->>> views = linear_views(KaryTree(epsilon=1.0, horizon=2, one_step_ticks=True), world, [[ticks([1]), ticks([0])]])
+>>> stream = [ticks([0]), ticks([0])]
+>>> views = linear_views(KaryTree(epsilon=1.0, horizon=2, one_step_ticks=True), stream, [[ticks([1]), ticks([0])]])
 >>> views[0].matrix.tolist(), views[0].shifts.tolist()
 ([[1.0, 0.0], [1.0, 1.0]], [[1.0, 1.0]])
 """
@@ -40,9 +40,9 @@ def ticks(values: Sequence[float]) -> Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearView:
-    """What is seen with one look at the state, or with none: one row per number, one column per draw."""
+    """The view with one copy of the state, or with none: one row per number, one column per draw."""
 
-    look: int | None  # steps made before the look
+    look: int | None  # number of steps before the copy
     matrix: Numbers
     kappas: Numbers
     shifts: Numbers  # one row per neighbouring stream: how far it moves each number
@@ -50,7 +50,7 @@ class LinearView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Run:
-    public: Numbers  # all outputs, and every state that was announced as seen
+    public: Numbers  # all outputs, and every state that was copied by an announced intrusion
     states: list[Numbers]  # after 0, 1, 2, ... steps
     kappas: list[float]
 
@@ -59,7 +59,7 @@ class _Run:
 
 
 def published_numbers(state: Any, result: Any) -> Numbers:
-    """Return what a release shows: its noisy integers where it names them, else its value."""
+    """Return the numbers of a release: its noisy integers if it lists them, else its value."""
     if isinstance(result, Estimates):
         return result.unclipped.copy()
     return np.array(result.released if result.released else [result.unclipped], np.float64)
@@ -67,28 +67,28 @@ def published_numbers(state: Any, result: Any) -> Numbers:
 
 def linear_views(
     algorithm: Any,
-    world: Sequence[Step],
+    stream: Sequence[Step],
     neighbours: Iterable[Sequence[Step]],
     *,
     looks: Iterable[int | None] | None = None,
     published: Published = published_numbers,
     amplitude: int = 1,
 ) -> list[LinearView]:
-    """Return the views of a stream, with a look after each number of steps in ``looks`` (all of them and none).
+    """Return the views of a stream, with a copy after each number of steps in ``looks`` (default: all, and none).
 
-    A "refresh" step shows the state before it is refreshed, "copied" shows it and leaves it as it is, "late_refresh"
-    refreshes it and shows nothing. Public fields of the state are not looked at: they are made of outputs.
-    ``published`` says what a release shows. ``amplitude`` is the size of the injected noise, large where the code
-    rounds. The code is checked to be linear in its draws.
+    A "refresh" step copies the state and refreshes it, "copied" only copies it, "late_refresh" only refreshes it.
+    Public fields of the state are not part of the view: they are computed from outputs. ``published`` returns the
+    numbers of a release. ``amplitude`` is the size of the injected noise, large where the code rounds. Raises
+    InvalidParameter if the code is not linear in its draws.
     """
-    base = _run(algorithm, world, {}, published)
+    base = _run(algorithm, stream, {}, published)
     draws = len(base.kappas)
-    impulses = [_run(algorithm, world, {draw: amplitude}, published) for draw in range(draws)]
+    impulses = [_run(algorithm, stream, {draw: amplitude}, published) for draw in range(draws)]
     shifted = [_run(algorithm, neighbour, {}, published) for neighbour in neighbours]
     script = {draw: amplitude * (draw % 7 - 3) for draw in range(draws)}
-    mixed = _run(algorithm, world, script, published)
+    mixed = _run(algorithm, stream, script, published)
     views = []
-    for look in [None, *range(len(world) + 1)] if looks is None else looks:
+    for look in [None, *range(len(stream) + 1)] if looks is None else looks:
         seen = base.view(look)
         columns = [(run.view(look) - seen) / amplitude for run in impulses]
         matrix = np.array(columns).T if columns else np.zeros((seen.size, 0))
@@ -100,12 +100,12 @@ def linear_views(
     return views
 
 
-def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], published: Published) -> _Run:
+def _run(algorithm: Any, stream: Sequence[Step], script: Mapping[int, int], published: Published) -> _Run:
     rng = ScriptedSource(script)
     state = algorithm.initial_state(rng)
     shown: list[Numbers] = []
     states = [private_numbers(state)]
-    for step in world:
+    for step in stream:
         if step.verb == "update":
             algorithm.update(state, step.call(algorithm.batch), rng)
         elif step.verb in ("refresh", "copied", "late_refresh"):
@@ -121,7 +121,7 @@ def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], publi
 
 
 def private_numbers(state: Any) -> Numbers:
-    """Return every number of the state that is not public."""
+    """Return all numbers of the state's private fields, in field order."""
     hidden = [
         getattr(state, declared.name)
         for declared in fields(state)

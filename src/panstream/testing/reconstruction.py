@@ -1,9 +1,9 @@
-"""Reconstruction attacks: what answers that are too good give away (Mir et al. 2011, §4).
+"""Reconstruction attacks on answers that are too accurate (Mir et al. 2011, §4).
 
-An intruder who copies the state of an algorithm can feed it further users and read the answer, as often as she likes: a
-distinct count of "everyone so far, and these" tells how many of these were there already. From enough such answers the
-members follow, unless each is off by the order of sqrt(m). The decoders here take a matrix of queries, one 0/1 row
-each, and the answers; ``members_from_counters`` is the best that can be done with the state of a modular counter.
+An attacker who copies the state of an algorithm can add further users to the copy and read the answer, any number of
+times: a distinct count of "the users so far and these" reveals how many of these were present. From enough such answers
+the members follow, unless the errors are of the order of sqrt(m). The decoders take a matrix of queries, one 0/1 row
+each, and the answers; ``members_from_counters`` is the optimal attack on the state of a modular counter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Bits = NDArray[np.uint8]
 
 
 def accuracy_bound(epsilon: float) -> float:
-    """Return e**epsilon/(1 + e**epsilon): how often a member can be told from a non-member at most."""
+    """Return e**epsilon/(1 + e**epsilon), the largest accuracy of any membership test."""
     return 1.0 / (1.0 + math.exp(-epsilon))
 
 
@@ -88,10 +88,10 @@ def decode_unions(
 
 
 def answers_from_counters(counter: LegendreCounter, counters: NDArray[np.int64], queries: Bits) -> NDArray[np.float64]:
-    """Return what a stolen state answers to each query: the number of members among the queried users.
+    """Return the answers of a copied state: the estimated number of members among the users of each query.
 
     For a query q the users of q are inserted with weight 1 into a copy; then members = D(x) + |q| - D(x ∪ q), both
-    distinct counts decoded as in a release but without its noise, which the intruder need not add.
+    distinct counts decoded as in a release but without its noise, which an attacker does not add.
     """
     squares = _squares(counter, counters)
     moved = _squares(counter, (counters + 1) % counter.prime)
@@ -100,17 +100,18 @@ def answers_from_counters(counter: LegendreCounter, counters: NDArray[np.int64],
 
 
 def members_from_counters(counter: LegendreCounter, counters: NDArray[np.int64]) -> Bits:
-    """Return the likelier of net weight 0 and 1 for every user, from a stolen state: no attack is right more often.
+    """Return the more likely of net weight 0 and 1 for every user, from a copied state; no attack is more accurate.
 
-    The start was c for a non-member and c - 1 for a member; where both are equally likely the guess is "non-member".
+    The initial value was c for a non-member and c - 1 for a member; if both are equally likely the guess is
+    "non-member".
     """
-    here = _squares(counter, counters)
+    as_absent = _squares(counter, counters)
     as_member = _squares(counter, (counters - 1) % counter.prime)
-    return (as_member & ~here & 1).astype(np.uint8)
+    return (as_member & ~as_absent & 1).astype(np.uint8)
 
 
 def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the inverse of the normal equations; users that no query tells apart share what is known of them."""
+    """Return the inverse of the normal equations, regularised since no query may distinguish two users."""
     gram = matrix.T @ matrix
     return np.linalg.inv(gram + 1e-10 * np.trace(gram) / len(gram) * np.eye(len(gram)))
 

@@ -1,9 +1,10 @@
-"""Exact losses of two machines and a front end, each seen at other times: every outcome of the shipped steps.
+"""Exact losses of two participants and a dealer, copied at different times, over every outcome of the shipped steps.
 
-A *look* is (who, "epoch" or "step", number) for who in "A", "B", "F". A look at a machine in an epoch shows its share,
-and after a step with an answer its share of that, which it keeps until the next step. A look in a step shows all that
-is handled there, and a machine's shares before and after. Answers are public. Between two looks only what they leave
-undecided counts: views after which all worlds and states have the same odds are followed together.
+A *look* is an intrusion (who, "epoch" or "step", number) for who in "A", "B" (participants) and "F" (dealer). A copy of
+a participant in an epoch has its share, and after a step with an answer its share of the answer, which it stores until
+the next step. A copy in a step has everything that is processed there, and a participant's shares before and after.
+Answers are public. Views after which all streams and states have the same odds are merged, since no later view depends
+on which of them occurred.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ __all__ = ["Key", "Look", "RecordedKeystream", "RecordingNoise", "Row", "SharedV
 
 Look = tuple[str, str, int]
 Key = tuple[Any, ...]
-Row = tuple[Dealt | None, ...]  # what the rows of every step do in one world
+Row = tuple[Dealt | None, ...]  # the changes of every step in one stream
 
 _NAME = "x"
 
 
 class RecordedKeystream:
-    """What one seed expands to: drawn when it is read first, the same for everybody who reads it."""
+    """The expansion of one seed: drawn at the first read, the same for every reader."""
 
     def __init__(self, rng: NoiseSource, width: int) -> None:
         self._rng = rng
         self._width = width
         self.read: list[NDArray[Any]] = []
 
-    def reader(self) -> _TapeReader:
-        """Return an expander of this seed."""
-        return _TapeReader(self)
+    def reader(self) -> _KeystreamReader:
+        """Return an expander of this seed that starts at its beginning."""
+        return _KeystreamReader(self)
 
     def bits(self, size: int) -> NDArray[np.uint8]:
         """Draw bytes that use ``width`` bits."""
@@ -58,26 +59,26 @@ class RecordedKeystream:
         return drawn
 
 
-class _TapeReader:
-    def __init__(self, tape: RecordedKeystream) -> None:
-        self._tape = tape
-        self._at = 0
+class _KeystreamReader:
+    def __init__(self, keystream: RecordedKeystream) -> None:
+        self._keystream = keystream
+        self._position = 0
 
     def bits(self, size: int) -> NDArray[np.uint8]:
-        return self._next(lambda: self._tape.bits(size))
+        return self._next(lambda: self._keystream.bits(size))
 
     def words(self, size: int, ring: Ring) -> NDArray[Any]:
-        return self._next(lambda: self._tape.words(size, ring))
+        return self._next(lambda: self._keystream.words(size, ring))
 
     def _next(self, draw: Any) -> NDArray[Any]:
-        if self._at == len(self._tape.read):
-            self._tape.read.append(draw())
-        self._at += 1
-        return self._tape.read[self._at - 1].copy()
+        if self._position == len(self._keystream.read):
+            self._keystream.read.append(draw())
+        self._position += 1
+        return self._keystream.read[self._position - 1].copy()
 
 
 class RecordingNoise:
-    """A machine's own draws of noise, noted."""
+    """A participant's noise source that records its draws."""
 
     def __init__(self, rng: NoiseSource) -> None:
         self._rng = rng
@@ -85,16 +86,16 @@ class RecordingNoise:
         self.drawn: list[int] = []
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Draw as the script says."""
+        """Draw from the instrumented source and record the values."""
         self._rng.add_discrete_laplace(values, law)
         self.drawn += values.tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """One outcome of a step: how likely, both shares after it, what was opened, and what everybody handled.
+    """One outcome of a step: its probability, both shares after it, the public answer, and what each party processed.
 
-    ``handled`` also has the machines' shares of the answer that they keep, as "A keeps" and "B keeps".
+    ``handled`` also has the participants' stored shares of the answer, as "A keeps" and "B keeps".
     """
 
     chance: Fraction
@@ -103,15 +104,15 @@ class _Move:
     handled: dict[str, Key]
 
     def share(self, who: str) -> Key:
-        """Return what a machine holds in the epoch after the step."""
+        """Return what a participant stores in the epoch after the step."""
         return self.after["AB".index(who)], self.handled.get(f"{who} keeps", ())
 
 
 class SharedViews:
-    """Exact laws of what covered and uncovered looks show of one state kept by ``rule``.
+    """Exact losses of the views of covered and uncovered looks, for one state under ``rule``.
 
-    The rule's ring must be small, and so must the number of its cells; ``width`` is how many bits of a byte cells use.
-    Subclasses change how a step is done: the known mistakes of docs/proofs/two-machines.md are such.
+    The rule's ring must be small, and so must the number of its cells; ``width`` is the number of bits of a byte that
+    cells use. Subclasses override parts of a step, such as the known mistakes of docs/proofs/two-machines.md.
     """
 
     def __init__(self, rule: Rule, *, width: int = 1) -> None:
@@ -121,16 +122,16 @@ class SharedViews:
         self._views: dict[Key, int] = {}
         self._seen: dict[Key, tuple[int, list[tuple[int, Key, int]]]] = {}
 
-    def loss(self, program: Sequence[Kind], worlds: Sequence[Row], looks: Collection[Look]) -> float:
-        """Return the largest log-ratio between any two worlds of what the looks and all answers show.
+    def loss(self, program: Sequence[Kind], streams: Sequence[Row], looks: Collection[Look]) -> float:
+        """Return the largest log ratio between any two streams of the view of the looks and all answers.
 
-        A world has one entry for every step: what its rows do, None where a step has none. Step 0 starts the state.
+        A stream has one entry for every step: its change, or None for a step without rows. Step 0 starts the state.
         """
         seen = frozenset(looks)
         start: Key = (b"", b"", 0, None)
-        odds = {self._normal({start: [1] * len(worlds)})}
+        odds = {self._normal({start: [1] * len(streams)})}
         for number, kind in enumerate(("idle", *program)):
-            changes = [None if number == 0 else world[number - 1] for world in worlds]
+            changes = [None if number == 0 else stream[number - 1] for stream in streams]
             following = set()
             for view_odds in odds:
                 following |= self._after(dict(view_odds), kind, number, changes, seen)
@@ -153,29 +154,29 @@ class SharedViews:
     ) -> set[Any]:
         views: dict[int, dict[Key, list[int]]] = {}
         moves = [
-            (world, weight, *self._outcomes(state, kind, number, changes[world], looks))
+            (stream, weight, *self._outcomes(state, kind, number, changes[stream], looks))
             for state, weights in odds.items()
-            for world, weight in enumerate(weights)
+            for stream, weight in enumerate(weights)
             if weight
         ]
         common = math.lcm(*{denominator for _, _, denominator, _ in moves})
-        for world, weight, denominator, transitions in moves:
+        for stream, weight, denominator, transitions in moves:
             scaled = weight * (common // denominator)
             for seen, next_state, share in transitions:
                 entry = views.setdefault(seen, {}).setdefault(next_state, [0] * len(changes))
-                entry[world] += scaled * share
+                entry[stream] += scaled * share
         return {self._normal(view) for view in views.values()}
 
     def _outcomes(
         self, state: Key, kind: Kind, number: int, change: Dealt | None, looks: frozenset[Look]
     ) -> tuple[int, list[tuple[int, Key, int]]]:
-        """Return a whole, and what can be seen of a step, by a number, with the state after it and its part of that."""
-        what = () if change is None else tuple(array.tobytes() for array in change)
+        """Return a denominator and, for each outcome of a step, the view's number, the next state and the weight."""
+        change_key = () if change is None else tuple(array.tobytes() for array in change)
         visible = _visible(number, looks)
-        key = (*state, what, kind, number == 0, visible)
+        key = (*state, change_key, kind, number == 0, visible)
         if key not in self._seen:
             chances: dict[tuple[int, Key], Fraction] = {}
-            for move in self._moved(state, kind, number, change, what):
+            for move in self._moved(state, kind, number, change, change_key):
                 view = (move.opened, *(move.share(who) if is_share else move.handled[who] for is_share, who in visible))
                 outcome = self._views.setdefault(view, len(self._views)), move.after
                 chances[outcome] = chances.get(outcome, Fraction(0)) + move.chance
@@ -189,12 +190,12 @@ class SharedViews:
 
     @staticmethod
     def _normal(odds: dict[Key, list[int]]) -> Any:
-        """Return the odds up to a factor, which no later ratio depends on."""
+        """Return the odds divided by their common factor, on which no later ratio depends."""
         common = math.gcd(*(weight for weights in odds.values() for weight in weights))
         return frozenset((state, tuple(weight // common for weight in weights)) for state, weights in odds.items())
 
-    def _moved(self, state: Key, kind: Kind, number: int, change: Dealt | None, what: Key) -> list[_Move]:
-        key = (*state, what, kind, number == 0)
+    def _moved(self, state: Key, kind: Kind, number: int, change: Dealt | None, change_key: Key) -> list[_Move]:
+        key = (*state, change_key, kind, number == 0)
         if key not in self._moves:
             self._moves[key] = [
                 _Move(chance, *outcome)
@@ -206,13 +207,13 @@ class SharedViews:
 
     @property
     def noise_modulus(self) -> int:
-        """Return at which number noise wraps around: that of the ring."""
+        """Return the modulus at which noise wraps around: the ring's."""
         return self.rule.ring.modulus
 
     def step(
         self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
-        """Do one step with all three parties; return the state after it, what was opened, and what each handled."""
+        """Run one step with all three parties; return the next state, the public answer and what each processed."""
         parties = self._parties(state, start)
         released = state[2]
         memory = state[3]
@@ -235,12 +236,12 @@ class SharedViews:
         opened = open_answers({_NAME: self.rule}, [outcome.answers for outcome in closed])
         parts = [tuple(array.tobytes() for array in outcome.answers.values()) for outcome in closed]
         extra = tuple(array.tobytes() for part in dealt.values() for array in part)
-        tapes = [tuple(array.tobytes() for array in seed.read) for seed in seeds]
+        keystreams = [tuple(array.tobytes() for array in seed.read) for seed in seeds]
         shown = tuple(array.tobytes() for array in common.read)
         handled: dict[str, Key] = {
-            "A": (tapes[0], sent[1].tobytes(), shown, tuple(noises[0].drawn), parts[0]),
-            "B": (tapes[1], extra, sent[0].tobytes(), shown, tuple(noises[1].drawn), parts[1]),
-            "F": (tapes, extra, *changes.get(_NAME, ()), parts) if kind != "idle" else (),
+            "A": (keystreams[0], sent[1].tobytes(), shown, tuple(noises[0].drawn), parts[0]),
+            "B": (keystreams[1], extra, sent[0].tobytes(), shown, tuple(noises[1].drawn), parts[1]),
+            "F": (keystreams, extra, *changes.get(_NAME, ()), parts) if kind != "idle" else (),
             "A keeps": parts[0],
             "B keeps": parts[1],
         }
@@ -257,19 +258,19 @@ class SharedViews:
         return parties
 
     def drawn(self, change: Dealt, rng: NoiseSource, released: int, memory: Any) -> Dealt:
-        """Return what the front end makes of a change: itself, where cells are exact."""
+        """Return a change as the dealer shares it; unchanged, since cells are exact."""
         return change
 
     def seed(self, rng: NoiseSource, *, first: bool) -> RecordedKeystream:
-        """Return the seed that the front end deals a machine."""
+        """Return the seed that the dealer sends to a participant."""
         return RecordedKeystream(rng, self.width)
 
     def drawing(self, rng: NoiseSource, *, first: bool) -> Any:
-        """Return where a machine's noise comes from."""
+        """Return a participant's noise source."""
         return RecordingNoise(rng)
 
     def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
-        """Return the seed that the machines agree on, and what a mistaken form remembers of it."""
+        """Return the seed that the participants agree on, and what a mistaken subclass stores of it."""
         return RecordedKeystream(rng, self.width), memory
 
 
@@ -280,7 +281,7 @@ def _plain(value: Any) -> Any:
 
 
 def _visible(number: int, looks: frozenset[Look]) -> Key:
-    """Return what is seen of a step and of the epoch after it: (True, who) for a share, (False, who) for the step."""
+    """Return the parts of a step and the epoch after it that looks copy: (True, who) a share, (False, who) the step."""
     shares = [
         (True, who)
         for who in "AB"
@@ -290,8 +291,10 @@ def _visible(number: int, looks: frozenset[Look]) -> Key:
 
 
 def covered_looks(steps: int) -> Iterator[frozenset[Look]]:
-    """Yield every largest set of looks that is covered: each epoch belongs to one machine, and a step between two
-    epochs of one machine is seen there too; so is step 0, which starts the state, by the machine of epoch 0.
+    """Yield every maximal set of looks that the claim covers.
+
+    In each epoch one participant is copied, and in a step between two epochs of the same participant that one too; so
+    it is in step 0, which starts the state.
     """
     for owners in product("AB", repeat=steps + 1):
         looks: Iterable[Look] = [(who, "epoch", epoch) for epoch, who in enumerate(owners)]

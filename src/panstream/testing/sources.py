@@ -1,4 +1,4 @@
-"""Sources that say what is drawn: walk through every outcome, or put given numbers in place of noise."""
+"""Instrumented noise sources: enumerate every outcome, or replace noise by scripted numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ResultT = TypeVar("ResultT")
 
 
 def redraw_one_by_one(rng: NoiseSource, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
-    """Do what `redraw` does by the source's own coins, bit by bit."""
+    """Redraw the marked bits one by one, by the source's own `bernoulli`."""
     marked = np.flatnonzero(unpack_bits(marks.view(np.uint8), 64 * marks.size))
     for cell, side in zip(marked.tolist(), rng.bernoulli(coin, marked.size).tolist(), strict=True):
         word, bit = divmod(cell, 64)
@@ -27,12 +27,12 @@ def redraw_one_by_one(rng: NoiseSource, coin: Coin, bits: NDArray[np.uint64], ma
 
 
 class _BranchingSource(NoiseSource):
-    """Follows a script of choices and keeps the exact probability of the path taken.
+    """Follows a path of choices and computes its exact probability.
 
     Discrete Laplace noise is infinite; since it is only ever added to integers, the *sums* are enumerated over
-    ``window`` (inclusive). Outside the range of the possible sums likelihood ratios are constant, so a window
-    that reaches past that range by one on either side loses nothing. Where numbers wrap around, at ``modulus``, there
-    are no more than that many sums, and no window is needed.
+    ``window`` (inclusive). Beyond the range of the possible sums likelihood ratios are constant, so a window that
+    exceeds that range by one on either side is exact. Where numbers wrap around, at ``modulus``, there are no more than
+    that many sums, and no window is needed.
     """
 
     __slots__ = ("modulus", "options", "path", "probability", "window")
@@ -42,13 +42,13 @@ class _BranchingSource(NoiseSource):
     def __init__(self, path: list[int], window: tuple[int, int], modulus: int | None = None) -> None:
         super().__init__()
         self.path = path
-        self.options: list[int] = []  # how many choices there were at each point of the path
+        self.options: list[int] = []  # number of choices at each point of the path
         self.probability = Fraction(1)
         self.window = window
         self.modulus = modulus
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Toss coins as the script says."""
+        """Branch on every coin."""
         coins = np.empty(size, np.uint8) if out is None else out[:size]
         p = coin.probability
         sides = [(side, weight) for side, weight in ((0, 1 - p), (1, p)) if weight]
@@ -57,16 +57,16 @@ class _BranchingSource(NoiseSource):
         return coins
 
     def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
-        """Toss for every marked bit, as `bernoulli` does."""
+        """Branch on every marked bit, as `bernoulli` does."""
         redraw_one_by_one(self, coin, bits, marks)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
-        """Draw uniform integers as the script says."""
+        """Branch on every uniform integer."""
         choices = [(value, Fraction(1, bound)) for value in range(bound)]
         return np.array([self._branch(choices) for _ in range(size)], np.int64)
 
     def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
-        """Replace each value by a sum in the window, with the probability of the noise in between."""
+        """Branch on the sum of each value and its noise, within the window or modulo ``modulus``."""
         flat = values.reshape(-1)
         if self.modulus is not None:
             for i in range(flat.size):
@@ -88,7 +88,7 @@ class _BranchingSource(NoiseSource):
 
 @lru_cache(maxsize=1024)
 def _sums(law: DiscreteLaplace, value: int, window: tuple[int, int]) -> list[tuple[int, Fraction]]:
-    """Return the chance of every sum of the value and a draw."""
+    """Return (sum, probability) of the value plus a draw, for sums in the window."""
     q = law.decay()
     scale = (1 - q) / (1 + q)
     return [(total, scale * q ** abs(total - value)) for total in range(window[0], window[1] + 1)]
@@ -96,7 +96,7 @@ def _sums(law: DiscreteLaplace, value: int, window: tuple[int, int]) -> list[tup
 
 @lru_cache(maxsize=16)
 def _wrapped(law: DiscreteLaplace, modulus: int) -> list[tuple[int, Fraction]]:
-    """Return the chance of every remainder of a draw."""
+    """Return (remainder, probability) of a draw modulo ``modulus``."""
     if law.numerator is None:
         return [(0, Fraction(1))]
     q = law.decay()
@@ -107,7 +107,7 @@ def _wrapped(law: DiscreteLaplace, modulus: int) -> list[tuple[int, Fraction]]:
 def outcomes(
     step: Callable[[NoiseSource], ResultT], window: tuple[int, int] = (0, 0), modulus: int | None = None
 ) -> Iterator[tuple[Fraction, ResultT]]:
-    """Run ``step`` once for every possible sequence of draws; yield (exact probability, what it returned)."""
+    """Run ``step`` once for every possible sequence of draws; yield (exact probability, result)."""
     path: list[int] = []
     while True:
         rng = _BranchingSource(path, window, modulus)
@@ -121,10 +121,10 @@ def outcomes(
 
 
 class ScriptedSource(NoiseSource):
-    """Adds given numbers instead of noise, draw by draw; draws that are not named add nothing.
+    """Adds scripted numbers instead of noise, by the index of the draw; 0 for draws that the script does not have.
 
     ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps, and 1/sigma of every
-    discrete Gaussian one. One unit at one draw shows what this draw does to every later view.
+    discrete Gaussian one. A script with one unit at one draw measures the effect of that draw on the view.
     """
 
     __slots__ = ("kappas", "script")
@@ -137,11 +137,11 @@ class ScriptedSource(NoiseSource):
         self.kappas: list[float] = []
 
     def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
-        """Add what the script says and record the decay rates."""
+        """Add the scripted numbers and record the decay rates."""
         self._add(values, law.kappa)
 
     def add_discrete_gaussian(self, values: Integers, law: DiscreteGaussian) -> None:
-        """Add what the script says and record the scales."""
+        """Add the scripted numbers and record 1/sigma."""
         self._add(values, 1.0 / law.sigma if law.sigma else math.inf)
 
     def _add(self, values: Integers, kappa: float) -> None:
@@ -151,13 +151,13 @@ class ScriptedSource(NoiseSource):
             self.kappas.append(kappa)
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Refuse: an algorithm that tosses coins has no view matrix."""
+        """Raise TypeError: an algorithm that draws coins has no view matrix."""
         raise TypeError("coins have no place in a linear view")
 
     def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
-        """Toss for every marked bit, as `bernoulli` does."""
+        """Draw every marked bit by `bernoulli`, which subclasses with scripted coins override."""
         redraw_one_by_one(self, coin, bits, marks)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
-        """Refuse: an algorithm that draws uniform numbers has no view matrix."""
+        """Raise TypeError: an algorithm that draws uniform numbers has no view matrix."""
         raise TypeError("uniform draws have no place in a linear view")

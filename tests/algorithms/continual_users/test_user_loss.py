@@ -143,7 +143,7 @@ def test_rows_within_a_window_and_few_rows_stay_below_their_bounds() -> None:
         worst = 0.0
         for view in views(algorithm, ticks):
             losses = Losses(view, ticks, algorithm.table.law.p1, (-9, 0, 9))
-            laws = {pattern: np.log(losses.everything(pattern)) for pattern in losses.patterns()}
+            laws = {pattern: np.log(losses.view_weights(pattern)) for pattern in losses.patterns()}
             slots = np.array([point for point in losses.points[1:]])
             slots[slots < 0] = (view.look or 0) + 1  # the look lies in the next slot
             for first, law in laws.items():

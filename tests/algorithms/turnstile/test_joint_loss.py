@@ -16,7 +16,7 @@ from panstream.algorithms.turnstile.modular_counter import ModularCounter, _Coun
 from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.errors import NotSupported
 from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource
-from panstream.testing.enumeration import Enumerator, Step, World, enumerate_streams, refresh, release, update
+from panstream.testing.enumeration import Enumerator, Step, Stream, enumerate_streams, refresh, release, update
 
 
 def weights(*values: int) -> list[Step]:
@@ -91,7 +91,7 @@ def test_profile_sketch_on_a_larger_field() -> None:
     assert loss.ratio == exact_ratio(algorithm)
 
 
-def replacements() -> list[tuple[World, World]]:
+def replacements() -> list[tuple[Stream, Stream]]:
     """Pairs of streams in which some weight of user 0 goes to user 1 instead, as in the paper's Definition 4."""
     pairs = []
     for first in (1, 3):

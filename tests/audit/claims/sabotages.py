@@ -227,8 +227,8 @@ def _() -> Case:
 
 
 def tree(algorithm: Any, event: Any = 1, count: int = 5) -> Case:
-    world = _slots(count)
-    return linear_case(algorithm, world, _with_events(world, event), claimed=1.0)
+    stream = _slots(count)
+    return linear_case(algorithm, stream, _with_events(stream, event), claimed=1.0)
 
 
 def cheaper(kind: Any, factor: Callable[[Any], float]) -> Any:
@@ -267,9 +267,9 @@ def _() -> Case:
 @sabotage("contributions forgotten")
 def _() -> Case:
     kind = cheaper(KaryTree, lambda engine: float(engine.contributions))
-    world = _slots(5)
-    twice = _with_two_events(world, (0, 2), (4, 8), 1)
-    return linear_case(kind(epsilon=1.0, horizon=5, levels=2, contributions=2), world, twice)
+    stream = _slots(5)
+    twice = _with_two_events(stream, (0, 2), (4, 8), 1)
+    return linear_case(kind(epsilon=1.0, horizon=5, levels=2, contributions=2), stream, twice)
 
 
 @sabotage("values enter unclipped")
@@ -298,16 +298,16 @@ def _() -> Case:
 def _() -> Case:
     kind = cheaper(RangeHistogram, lambda engine: float(engine.sensitivity))
     algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=4.0, branching=2, depth=2)
-    world = _slots(3, nothing=0.5)
-    return linear_case(algorithm, world, _with_added(world, 0.5, 3.5))
+    stream = _slots(3, nothing=0.5)
+    return linear_case(algorithm, stream, _with_added(stream, 0.5, 3.5))
 
 
 @sabotage("the budget of two sums for three")
 def _() -> Case:
     kind = cheaper(ContinualVariance, lambda engine: 1.5)
     algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=8.0, resolution=2.0)
-    world = _slots(3, nothing=4.0)
-    return linear_case(algorithm, world, _with_added(world, 4.0, 0.0, 8.0))
+    stream = _slots(3, nothing=4.0)
+    return linear_case(algorithm, stream, _with_added(stream, 4.0, 0.0, 8.0))
 
 
 @sabotage("refresh of the leaves only")
@@ -317,12 +317,12 @@ def _() -> Case:
             rng.add_discrete_laplace(state.open[0], self.engine.law(0))
             state.draws[0] += 1
 
-    world, looks = _with_refreshes(_slots(5), 3)
+    stream, looks = _with_refreshes(_slots(5), 3)
     return Case(
         name="leaves only",
         kind="production",
         claimed=1.0,
-        exact=LinearProgram(Leaves(epsilon=1.0, horizon=5, levels=2), world, _with_events(world, 1), looks),
+        exact=LinearProgram(Leaves(epsilon=1.0, horizon=5, levels=2), stream, _with_events(stream, 1), looks),
     )
 
 

@@ -120,7 +120,7 @@ def steps_of(case: Case) -> set[str]:
     """Return the verbs of all streams of a case."""
     exact: Any = case.exact
     if isinstance(exact, LinearProgram):
-        streams: list[Any] = [exact.world, *exact.neighbours]
+        streams: list[Any] = [exact.stream, *exact.neighbours]
     elif isinstance(exact, Enumeration):
         streams = [s for one in exact.scenarios for s in (*one.streams, *(s for pair in one.pairs for s in pair))]
     else:

@@ -28,10 +28,10 @@ FREEZING = [
 ]
 
 
-def late(world: Sequence[Step]) -> tuple[Step, ...]:
+def late(stream: Sequence[Step]) -> tuple[Step, ...]:
     """Return the stream with every refresh one step after its copy."""
     steps: list[Step] = []
-    for step in world:
+    for step in stream:
         if step.verb == "refresh":
             steps.append(copied())
             continue
@@ -40,18 +40,20 @@ def late(world: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def last_phase(world: Sequence[Step]) -> tuple[int | None, ...]:
+def last_phase(stream: Sequence[Step]) -> tuple[int | None, ...]:
     """Return no look, and every look after the last refresh."""
-    last = max(at for at, step in enumerate(world, 1) if step.verb == "late_refresh")
-    return (None, *range(last, len(world) + 1))
+    last = max(at for at, step in enumerate(stream, 1) if step.verb == "late_refresh")
+    return (None, *range(last, len(stream) + 1))
 
 
 def noticed_late(case: Case) -> Any:
     """Return what measures a case with late refreshes; None where it has no announced copy."""
     exact: Any = case.exact
-    if isinstance(exact, LinearProgram) and any(step.verb == "refresh" for step in exact.world):
-        world = late(exact.world)
-        return replace(exact, world=world, neighbours=[late(one) for one in exact.neighbours], looks=last_phase(world))
+    if isinstance(exact, LinearProgram) and any(step.verb == "refresh" for step in exact.stream):
+        stream = late(exact.stream)
+        return replace(
+            exact, stream=stream, neighbours=[late(one) for one in exact.neighbours], looks=last_phase(stream)
+        )
     if isinstance(exact, Enumeration):
         scenarios = [
             Scenario([late(one) for one in each.streams], last_phase(late(each.streams[0])))

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream.models.networks._joint_noise import group_price, joint_groups, joint_spread
+from panstream.models.networks._joint_noise import group_weight, joint_groups, joint_spread
 from panstream.models.networks.budget import PureBudget
 from panstream.primitives.noise import DiscreteLaplace, SeededSource
 
@@ -21,8 +21,8 @@ def test_no_division_of_the_sorted_sizes_is_cheaper(sizes: tuple[int, ...]) -> N
     for cuts in itertools.product((False, True), repeat=len(sizes) - 1):
         ends = [at + 1 for at, cut in enumerate(cuts) if cut]
         pieces = [ordered[a:b] for a, b in itertools.pairwise([0, *ends, len(sizes)])]
-        prices.append(math.fsum(map(group_price, pieces)))
-    assert math.fsum(group_price([sizes[at] for at in group]) for group in groups) == pytest.approx(min(prices))
+        prices.append(math.fsum(map(group_weight, pieces)))
+    assert math.fsum(group_weight([sizes[at] for at in group]) for group in groups) == pytest.approx(min(prices))
 
 
 def test_large_tables_stay_alone_and_groups_stay_small() -> None:

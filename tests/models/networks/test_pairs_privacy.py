@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from panstream.models.networks import Domain, PairModel, Records, contingency
 from panstream.models.networks import pair_model as pairs
-from panstream.models.networks._measurements import _LAW
+from panstream.models.networks._measurements import _GAUSSIAN
 from panstream.models.networks.budget import ZcdpBudget
 from panstream.models.networks.pair_fit import ModelKind
 from panstream.models.networks.serialization import to_json
@@ -65,7 +65,7 @@ class Watching(SeededSource):
         return self.choices.pop(0) if self.choices else super().exponential(utilities, preference)
 
     def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
-        if law is _LAW:  # where fits start, and thinning: no records
+        if law is _GAUSSIAN:  # where fits start, and thinning: no records
             super().add_discrete_gaussian(values, law)
             return
         self.seen.append((values.copy(), law))
@@ -165,9 +165,9 @@ def test_enumeration_would_notice_choices_that_are_too_sharp(monkeypatch: pytest
 
 def test_enumeration_would_notice_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "screen_models", lambda *given: LOOKS[0])
-    law = ZcdpBudget._law
+    law = ZcdpBudget._noise
     halved = lambda self, share: DiscreteGaussian.at_least(law(self, share).sigma / 2)  # noqa: E731
-    monkeypatch.setattr(ZcdpBudget, "_law", halved)
+    monkeypatch.setattr(ZcdpBudget, "_noise", halved)
     assert worst_losses(2.0)[0] > 3.9 * 2.0 * zcdp_rho(EPSILON, DELTA)
 
 
@@ -178,7 +178,7 @@ class Prescribed(Watching):
 
     def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
         super().add_discrete_gaussian(values, law)
-        if law is not _LAW:
+        if law is not _GAUSSIAN:
             draws = np.random.default_rng(len(self.seen))
             values[:] = 1200 // values.size + draws.integers(-40, 41, values.size)
 

@@ -35,7 +35,7 @@ def test_more_records_buy_more_edges(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BUDGETS)
-def test_blurring_is_how_far_noise_moves_one_way_tables(kind: str) -> None:
+def test_noise_distance_is_how_far_noise_moves_one_way_tables(kind: str) -> None:
     budget: Budget = BUDGETS[kind](1.0)
     sizes = (2, 3, 7, 20)
     records = 2_000
@@ -48,7 +48,7 @@ def test_blurring_is_how_far_noise_moves_one_way_tables(kind: str) -> None:
             for table, counts in zip(tables, flat, strict=True):
                 gap = np.asarray(table.counts) - counts
                 moved.append(0.5 * np.abs(gap - gap.mean()).sum() / records)
-    assert np.mean(moved) == pytest.approx(budget.blurring(records, sizes), rel=0.08)
+    assert np.mean(moved) == pytest.approx(budget.noise_distance(records, sizes), rel=0.08)
 
 
 def small(n: int) -> Records:

@@ -141,9 +141,9 @@ def test_enumeration_would_notice_choices_by_r_that_are_too_sharp(monkeypatch: p
 
 
 def test_enumeration_would_notice_a_little_less_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = PureBudget._law
+    honest = PureBudget._noise
     monkeypatch.setattr(
-        PureBudget, "_law", lambda self, share: DiscreteLaplace.at_most(1.08 * honest(self, share).kappa)
+        PureBudget, "_noise", lambda self, share: DiscreteLaplace.at_most(1.08 * honest(self, share).kappa)
     )
     assert worst_loss(PrivBayes(epsilon=1.5, split=BudgetSplit()), 2, (1,)) > 1.5
     assert worst_loss(PrivBayes(epsilon=1.5), 2, (1,)) > 1.5

@@ -20,7 +20,7 @@ from panstream.models.networks.privbayes import (
     _information_units,
     _r_units,
 )
-from panstream.models.networks.tree_network import _residual
+from panstream.models.networks.tree_network import _gain
 from panstream.privacy.table_loss import f_sensitivity, mutual_information_sensitivity, r_sensitivity
 
 Table = NDArray[np.int64]
@@ -120,7 +120,7 @@ def test_bounds_that_are_attained_cannot_be_lowered() -> None:
         assert found == pytest.approx(mutual_information_sensitivity(n, binary=False), abs=1e-12)
     for expectation in ([[1, 1], [1, 1]], [[4, 0], [0, 0]], [[0, 2], [3, -1]]):
         fixed = np.array(expectation, np.int64)
-        assert largest_move(4, (2, 2), lambda table, q=fixed: _residual(table, q)) == RESIDUAL_SENSITIVITY == 2
+        assert largest_move(4, (2, 2), lambda table, q=fixed: _gain(table, q, None, 0.0)) == RESIDUAL_SENSITIVITY == 2
 
 
 def test_the_binary_bound_does_not_hold_for_three_values() -> None:

@@ -75,17 +75,17 @@ def records(*rows: tuple[str, str]) -> Step:
 NOTHING = records(("no", "yes"))
 
 
-def with_record(world: list[Step], *rows: tuple[str, str]) -> list[list[Step]]:
-    places = [at for at, step in enumerate(world) if step.verb == "update"]
-    return [[*world[:at], records(("no", "yes"), *rows), *world[at + 1 :]] for at in places]
+def with_record(stream: list[Step], *rows: tuple[str, str]) -> list[list[Step]]:
+    places = [at for at, step in enumerate(stream) if step.verb == "update"]
+    return [[*stream[:at], records(("no", "yes"), *rows), *stream[at + 1 :]] for at in places]
 
 
 @pytest.mark.parametrize("levels", [1, 2])
 def test_the_joint_loss_of_laplace_noise_is_the_claim(levels: int) -> None:
     """Linear program on the view matrix of the shipped code, one look anywhere."""
     algorithm = StreamingTables(domain=TWO, epsilon=0.8, horizon=3, levels=levels)
-    world = [NOTHING, tick()] * 3
-    worst = joint_loss(algorithm, world, with_record(world, ("yes", "no")))
+    stream = [NOTHING, tick()] * 3
+    worst = joint_loss(algorithm, stream, with_record(stream, ("yes", "no")))
     assert worst.loss == pytest.approx(0.8, abs=1e-8)
     assert worst.loss <= 0.8
     assert worst.whole
@@ -99,8 +99,8 @@ def cheapest_square(view: LinearView, shift: Any) -> float:
     return 0.5 * float(move @ move) if fits else math.inf
 
 
-def zcdp_loss(algorithm: StreamingTables, world: list[Step], streams: list[list[Step]], **options: Any) -> float:
-    views = linear_views(algorithm, world, streams, **options)
+def zcdp_loss(algorithm: StreamingTables, stream: list[Step], streams: list[list[Step]], **options: Any) -> float:
+    views = linear_views(algorithm, stream, streams, **options)
     return max(cheapest_square(view, shift) for view in views for shift in np.unique(view.shifts, axis=0))
 
 
@@ -110,9 +110,9 @@ def test_the_joint_loss_of_gaussian_noise_is_the_claim(levels: int, contribution
     algorithm = StreamingTables(
         domain=TWO, epsilon=1.0, delta=1e-6, horizon=3, levels=levels, contributions=contributions
     )
-    world = [NOTHING, tick()] * 3
+    stream = [NOTHING, tick()] * 3
     rows = [("yes", "no")] * (contributions or 1)
-    loss = zcdp_loss(algorithm, world, with_record(world, *rows))
+    loss = zcdp_loss(algorithm, stream, with_record(stream, *rows))
     assert loss == pytest.approx(tables_rho(algorithm.laws, levels, contributions or 1), rel=1e-9)  # type: ignore[arg-type]
     assert 0.999 * zcdp_rho(1.0, 1e-6) <= loss <= zcdp_rho(1.0, 1e-6)
 
@@ -121,8 +121,8 @@ def test_the_joint_loss_of_gaussian_noise_is_the_claim(levels: int, contribution
 def test_one_of_a_users_records_loses_what_is_said(contributions: int) -> None:
     """By least squares as above, for one record more under the noise that hides all of a user's."""
     algorithm = StreamingTables(domain=TWO, epsilon=1.0, delta=1e-6, horizon=1, contributions=contributions)
-    world = [NOTHING, tick()]
-    loss = zcdp_epsilon(zcdp_loss(algorithm, world, with_record(world, ("yes", "no"))), 1e-6)
+    stream = [NOTHING, tick()]
+    loss = zcdp_epsilon(zcdp_loss(algorithm, stream, with_record(stream, ("yes", "no"))), 1e-6)
     said = algorithm.claim().event_epsilon
     assert said is not None
     assert min(loss, 1 / contributions) <= said <= 1.001 * min(loss, 1 / contributions)
@@ -130,8 +130,8 @@ def test_one_of_a_users_records_loses_what_is_said(contributions: int) -> None:
 
 def test_announced_looks_cost_nothing_more() -> None:
     algorithm = StreamingTables(domain=TWO, epsilon=1.0, delta=1e-6, horizon=3, levels=1)
-    world = [NOTHING, refresh(), NOTHING, tick(), refresh(), NOTHING, tick()]
-    loss = zcdp_loss(algorithm, world, with_record(world, ("yes", "no")), looks=[None, 5, 6, 7])
+    stream = [NOTHING, refresh(), NOTHING, tick(), refresh(), NOTHING, tick()]
+    loss = zcdp_loss(algorithm, stream, with_record(stream, ("yes", "no")), looks=[None, 5, 6, 7])
     assert loss == pytest.approx(tables_rho(algorithm.laws, 1), rel=1e-9)  # type: ignore[arg-type]
 
 
@@ -144,8 +144,8 @@ class NoStart(StreamingTables):
 
 def test_tables_without_start_noise_are_caught() -> None:
     broken = NoStart(domain=TWO, epsilon=1.0, delta=1e-6, horizon=3, levels=1)
-    world = [NOTHING, tick()]
-    assert zcdp_loss(broken, world, with_record(world, ("yes", "no"))) == math.inf
+    stream = [NOTHING, tick()]
+    assert zcdp_loss(broken, stream, with_record(stream, ("yes", "no"))) == math.inf
 
 
 def test_the_loss_of_a_user_and_of_one_of_her_records() -> None:

@@ -12,7 +12,7 @@ import pytest
 from panstream.errors import InvalidParameter
 from panstream.models.networks import Bins, Domain, NoisyTable, fit_forest
 from panstream.models.networks.budget import PureBudget, ZcdpBudget
-from panstream.models.networks.noisy_tables import _Grouping, pair_views
+from panstream.models.networks.noisy_tables import _Grouping, merge_categories, pair_views
 
 DOMAIN = Domain({"job": [str(each) for each in range(8)], "age": Bins(range(13)), "sex": ["f", "m"]})
 SHAPES = [
@@ -51,7 +51,7 @@ def test_one_record_replaced_moves_a_view_by_two_at_most_and_somewhere_by_two(co
         change[a, b] -= 1
         change[c, d] += 1
         moved.add(int(np.abs(one.matrix @ change @ other.matrix.T).sum()))
-        assert np.abs(one.joined(other.joined(change, 1), 0)).sum() <= 2
+        assert np.abs(merge_categories(merge_categories(change, other.groups, 1), one.groups, 0)).sum() <= 2
     assert max(moved) == 2
 
 

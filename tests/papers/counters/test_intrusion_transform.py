@@ -49,7 +49,7 @@ class TwoLevelCounter(PartialSums):
         else:
             yield AccumulatorClosing(0, 0, adds=slot % self.block != 1)
 
-    def places(self, slot):
+    def answer_indices(self, slot):
         return (1,) if slot % self.block == 0 else (0, 1)
 
     def answer_parts(self, time):

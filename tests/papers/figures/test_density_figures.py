@@ -12,7 +12,7 @@ from panstream.algorithms.planning.density_published import DWORK, OPTBERN
 from panstream.errors import InvalidParameter
 from panstream.papers.as_printed.density_ppds import PublishedPPDS
 from panstream.papers.diabetes_table import read_table, write_table
-from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, format_number
+from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, find_figure
 from panstream.papers.figures._simulate import _zipf_alias, distinct_counts, draw_stream
 from panstream.papers.figures.beyond import _bits_for, level_for_ids
 from panstream.papers.figures.errors import LITERAL, _estimate_errors
@@ -32,7 +32,7 @@ def test_every_figure_of_the_papers_is_there() -> None:
     streams = [f"002-4.{number}" for number in range(1, 12)]
     assert list(FIGURES) == [*paper, *networks, *streams, "new-memory", "new-loss"]
     with pytest.raises(InvalidParameter, match="figure must be one of 000-1, "):
-        format_number("000-8")
+        find_figure("000-8")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def six_attributes(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("key", list(FIGURES))
 def test_every_figure_can_be_computed(key: str, six_attributes: str) -> None:
     """First and last point: every panel and series that a point promises, with the paper's estimators and ours."""
-    plan = format_number(key)
+    plan = find_figure(key)
     options = replace(SMALL, repetitions=2 if "-3." in key else 5, diabetes=six_attributes)
     points = plan.points(options)
     panels = {panel.key for panel in plan.panels}
@@ -69,11 +69,11 @@ def test_every_figure_can_be_computed(key: str, six_attributes: str) -> None:
 @pytest.mark.parametrize("key", ["002-3.4", "002-3.8"])
 def test_both_forms_of_the_thesis_and_the_references_are_drawn(key: str, six_attributes: str) -> None:
     options = replace(SMALL, length=40_000, repetitions=2, diabetes=six_attributes)
-    plan = format_number(key)
+    plan = find_figure(key)
     rows = {row.series: row for row in evaluate_point(key, len(plan.points(options)) - 1, options)}
     for name in ("noisy ss (3.5)", "noisy mv (3.6)", "noisy model (3.7)"):
         assert {name + PRINTED, name + SUMMED} <= set(rows)
-    assert plan.note(options) == "" and "sample" in format_number("002-3.8").note(SMALL)
+    assert plan.note(options) == "" and "sample" in find_figure("002-3.8").note(SMALL)
     greedy = rows["greedy, no privacy"].y
     independent = rows["independent, no privacy"].y
     assert greedy < independent
@@ -183,7 +183,7 @@ def test_memory_of_bits_and_ids() -> None:
 
 def test_at_equal_memory_bits_win() -> None:
     options = FigureOptions(universe=20_000, length=20_000, repetitions=400)
-    plan = format_number("new-memory")
+    plan = find_figure("new-memory")
     index = [i for i, point in enumerate(plan.points(options)) if point.panel == "uniform"][-1]
     ours, theirs = evaluate_point("new-memory", index, options)
     assert theirs.low > 8 * ours.high

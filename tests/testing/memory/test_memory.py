@@ -347,4 +347,4 @@ except NotSupported as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert f"the memory of process {child.pid} may not be read by this user" in done.stdout
-    assert "permit_scan" in done.stdout
+    assert "allow_scan" in done.stdout

@@ -1,4 +1,4 @@
-"""What is audited: a case is an algorithm, what it claims, and how the claim is tried."""
+"""Cases of the audit (an algorithm, its claimed loss and how to measure it) and findings about them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _SLACK = 1e-7  # tolerance of the linear program; enumerated losses are exact to
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """An experiment with real code and real randomness whose outcome is yes or no, fixed before it is run.
+    """An experiment with shipped code and real randomness, with an event that was fixed before it is run.
 
-    ``happens(True)`` runs it on the stream under which the event is likelier, ``happens(False)`` on its neighbour.
+    ``happens(True)`` runs it on the stream under which the event is more likely, ``happens(False)`` on its neighbour.
     """
 
     event: str
     happens: Callable[[bool], bool]
-    attack: bool = False  # the event is an intruder's guess "the member is in", so its advantage is reported
-    share: float = 1.0  # how many runs the likelier stream needs, as a part of the other's
+    attack: bool = False  # the event is an attacker's guess "the member is in", so its advantage is reported
+    share: float = 1.0  # runs on the first stream, as a fraction of those on its neighbour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactLoss:
-    """The exact loss, the streams and the view that show it, and the same view as a trial."""
+    """The exact loss, the streams and the view that attain it, and the same view as a trial."""
 
     loss: float
     witness: str = ""
@@ -44,12 +44,11 @@ class ExactLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One claim to try.
+    """One claim to audit.
 
-    ``exact`` gives the exact loss, ``trial`` an event fixed beforehand; where there is none, the worst view that
-    ``exact`` found is tried. A production case passes if neither shows more than ``claimed``; a control is a known
-    mistake and passes if at least one does. ``sampled`` cases have their trial run by the quick audit too; ``runs`` is
-    how often, in the full one.
+    ``exact`` computes the exact loss; ``trial`` is an event fixed beforehand, by default the worst view of ``exact``. A
+    production case passes if neither exceeds ``claimed``; a control is a known mistake and passes if at least one does.
+    The quick audit runs the trials of ``sampled`` cases only, ``quick_runs`` times; the full audit all, ``runs`` times.
     """
 
     name: str
@@ -73,7 +72,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What an audit found out about one case."""
+    """The result of the audit of one case."""
 
     name: str
     kind: Kind
@@ -87,25 +86,25 @@ class Finding:
     represents: str = ""
 
     def exceeds(self, loss: float | None) -> bool:
-        """Return whether a loss is more than was claimed."""
+        """Return whether a loss exceeds the claim by more than the numerical tolerance."""
         return loss is not None and loss > self.claimed + _SLACK * max(1.0, self.claimed)
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict: more than was claimed is a failure of sound code, and the discovery of a mistake."""
-        shown = self.exceeds(self.exact) or self.exceeds(self.lower_bound)
+        """Return the verdict: a loss above the claim fails a production case and is required of a control."""
+        exceeded = self.exceeds(self.exact) or self.exceeds(self.lower_bound)
         if self.kind == "production":
-            return "fails" if shown else "holds"
-        return "caught" if shown else "missed"
+            return "fails" if exceeded else "holds"
+        return "caught" if exceeded else "missed"
 
     @property
     def is_expected(self) -> bool:
-        """Return whether sound code was found sound, or a known mistake was found."""
+        """Return whether a production case holds, or a control was caught."""
         return self.verdict in ("holds", "caught")
 
     @property
     def allowed_advantage(self) -> float:
-        """Return the most by which the claim lets an intruder beat guessing: (e**claimed - 1)/(e**claimed + 1)."""
+        """Return the largest advantage over guessing that the claim allows: (e**claimed - 1)/(e**claimed + 1)."""
         return math.tanh(self.claimed / 2)
 
     def to_json(self) -> dict[str, Any]:
@@ -117,9 +116,9 @@ def _plain(value: Any) -> Any:
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
-def scipy_function(module: str, name: str, what: str) -> Any:
-    """Return a function of SciPy, or say what needs it."""
+def scipy_function(module: str, name: str, feature: str) -> Any:
+    """Return a function of SciPy; raise MissingExtra, which names ``feature``, if SciPy is not installed."""
     try:
         return getattr(importlib.import_module(f"scipy.{module}"), name)
     except ImportError:
-        raise MissingExtra(what, "audit") from None
+        raise MissingExtra(feature, "audit") from None

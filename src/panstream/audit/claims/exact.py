@@ -1,7 +1,7 @@
-"""The exact layer: enumeration for algorithms that toss coins, a linear program for those that add Laplace noise.
+"""The exact layer: enumeration for algorithms that draw coins, a linear program for those that add Laplace noise.
 
-Both drive the shipped code through `panstream.testing`; nothing is modelled by hand. The view is the snapshot at
-every time that the claim covers, in both orders with all outputs.
+Both run the shipped code through `panstream.testing`; nothing is modelled by hand. The view is the snapshot at every
+time that the claim covers, in both orders with all outputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from panstream.testing.enumeration import (
     Enumerator,
     JointLoss,
     Step,
-    World,
+    Stream,
     enumerate_streams,
     refresh,
     release,
@@ -35,17 +35,17 @@ from panstream.testing.linear_views import LinearView, Published, linear_views, 
 from panstream.testing.sources import ScriptedSource
 
 Numbers = NDArray[np.float64]
-_LONGEST = 160  # characters of a view in words
-_NEARLY = 1 - Fraction(1, 10**6)
+_MAX_VIEW_LENGTH = 160  # characters of a formatted view
+_NEARLY = 1 - Fraction(1, 10**6)  # views with this fraction of the worst ratio belong to the trial's event
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Streams of which any two are neighbours (or pairs that are), and after which steps the state is looked at."""
+    """Streams of which any two are neighbours (or pairs that are), and the numbers of steps before a copy."""
 
-    streams: Sequence[World] = ()
+    streams: Sequence[Stream] = ()
     looks: tuple[int | None, ...] | None = None
-    pairs: Sequence[tuple[World, World]] = ()
+    pairs: Sequence[tuple[Stream, Stream]] = ()
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class Enumeration:
             for streams in [scenario.streams] if scenario.streams else scenario.pairs:
                 loss = enumerator.joint_loss(streams, scenario.looks)
                 worst = loss if worst < loss else worst
-        if worst.worlds is None:
+        if worst.streams is None:
             return ExactLoss(loss=worst.epsilon)
-        witness = f"{_format_streams(worst.worlds, worst.look)}; {_format_view(worst.view)}"
-        return ExactLoss(loss=worst.epsilon, witness=witness, trial=self._trial(enumerator, worst, *worst.worlds))
+        witness = f"{_format_streams(worst.streams, worst.look)}; {_format_view(worst.view)}"
+        return ExactLoss(loss=worst.epsilon, witness=witness, trial=self._trial(enumerator, worst, *worst.streams))
 
-    def _trial(self, enumerator: Enumerator, worst: JointLoss, likely: World, unlikely: World) -> Trial:
-        """Return the test for the worst pair: whether the view is one of those whose ratio is the largest."""
-        first, second = (enumerator.view_law(world, worst.look) for world in (likely, unlikely))
+    def _trial(self, enumerator: Enumerator, worst: JointLoss, likely: Stream, unlikely: Stream) -> Trial:
+        """Return a trial of the worst pair, whose event is a view with (nearly) the largest ratio."""
+        first, second = (enumerator.view_law(stream, worst.look) for stream in (likely, unlikely))
         wanted = frozenset(
             self._comparable(view)
             for view, weight in first.items()
@@ -80,17 +80,15 @@ class Enumeration:
 
         def happens(side: bool) -> bool:
             view = [
-                snapshot(item) if what == "state" else ("release", item.released)
-                for what, item in _run(Monitor(self.algorithm), likely if side else unlikely, worst.look)
+                snapshot(item) if kind == "state" else ("release", item.released)
+                for kind, item in _run(Monitor(self.algorithm), likely if side else unlikely, worst.look)
             ]
             return self._comparable(view) in wanted
 
         return Trial(event=f"one of {len(wanted)} views, such as {_format_view(worst.view)}", happens=happens)
 
     def _comparable(self, view: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a view that can be compared: of releases only the integers; those beyond the window count as its
-        end.
-        """
+        """Return a hashable view: of releases only the integers, clipped to the window."""
         low, high = self.window
         return tuple(
             ("release", tuple(min(max(number, low), high) for number in part[1])) if part[0] == "release" else part
@@ -100,10 +98,10 @@ class Enumeration:
 
 @dataclass(frozen=True)
 class LinearProgram:
-    """The cheapest way to move the noise so that a neighbour shows the same: for counters made of noisy sums."""
+    """The cheapest shift of the noise under which a neighbour has the same view: for counters of noisy sums."""
 
     algorithm: Any
-    world: Sequence[Step]
+    stream: Sequence[Step]
     neighbours: Sequence[Sequence[Step]]
     looks: tuple[int | None, ...] | None = None
     published: Published = published_numbers
@@ -114,7 +112,7 @@ class LinearProgram:
         worst: tuple[float, Numbers, Numbers, int, int | None] | None = None
         for view in linear_views(
             self.algorithm,
-            self.world,
+            self.stream,
             self.neighbours,
             looks=self.looks,
             published=self.published,
@@ -129,44 +127,41 @@ class LinearProgram:
         if worst is None:
             return ExactLoss(loss=0.0)
         loss, test, shift, number, look = worst
-        streams = (tuple(self.neighbours[number]), tuple(self.world))
+        streams = (tuple(self.neighbours[number]), tuple(self.stream))
         reach = float(test @ shift)
-        # Where no noise hides the difference the sum is one number or the other; else split in the middle.
+        # Without noise the sum takes one of two values, so the threshold lies between them.
         trial = self._trial(test, reach / 2 if math.isinf(loss) else reach, streams, look)
         return ExactLoss(loss=loss, witness=_format_streams(streams, look), trial=trial)
 
-    def _trial(self, weights: Numbers, beyond: float, streams: tuple[World, World], look: int | None) -> Trial:
-        """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a
-        threshold.
-        """
-        still = Monitor(self.algorithm, rng=ScriptedSource({}))
-        threshold = float(weights @ self._seen(still, streams[1], look)) + beyond
+    def _trial(self, weights: Numbers, beyond: float, streams: tuple[Stream, Stream], look: int | None) -> Trial:
+        """Return the trial given by the dual solution: a weighted sum of the view exceeds a threshold."""
+        noiseless = Monitor(self.algorithm, rng=ScriptedSource({}))
+        threshold = float(weights @ self._view(noiseless, streams[1], look)) + beyond
         margin = 1e-9 * (1.0 + abs(threshold))
 
         def happens(first: bool) -> bool:
-            seen = self._seen(Monitor(self.algorithm), streams[0 if first else 1], look)
-            return float(weights @ seen) >= threshold - margin
+            view = self._view(Monitor(self.algorithm), streams[0 if first else 1], look)
+            return float(weights @ view) >= threshold - margin
 
         return Trial(event=f"a weighted sum of {weights.size} numbers seen passes a threshold", happens=happens)
 
-    def _seen(self, monitor: Monitor[Any], world: World, look: int | None) -> Numbers:
-        """Return all numbers seen, outputs first and the state last, as `linear_views` does."""
+    def _view(self, monitor: Monitor[Any], stream: Stream, look: int | None) -> Numbers:
+        """Return all numbers of the view, outputs first and the state last, as `linear_views` does."""
         shown: list[Numbers] = []
         state: list[Numbers] = [private_numbers(restore_snapshot(monitor))] if look == 0 else []
-        for position, step in enumerate(world, start=1):
-            for what, item in _run(monitor, (step,), None):
-                shown.append(private_numbers(item) if what == "state" else self.published(monitor.state, item))
+        for position, step in enumerate(stream, start=1):
+            for kind, item in _run(monitor, (step,), None):
+                shown.append(private_numbers(item) if kind == "state" else self.published(monitor.state, item))
             if position == look:
                 state.append(private_numbers(restore_snapshot(monitor)))
         return np.concatenate([*shown, *state]) if shown or state else np.zeros(0)
 
 
 def _cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
-    """Return min sum kappa·|z| subject to matrix·z = shift (docs/proofs/continual-tree.md, Lemma 1), and the dual
-    solution.
+    """Return min sum kappa·|z| subject to matrix·z = shift, and the dual solution.
 
-    The dual weighs the numbers seen so that their sum tells the two streams apart best. Where no move fits the loss is
-    inf.
+    The minimum is the loss (docs/proofs/continual-tree.md, Lemma 1), inf if there is no solution. The dual solution
+    weighs the numbers of the view so that their sum distinguishes the two streams best.
     """
     matrix = view.matrix
     kappas = view.kappas
@@ -205,7 +200,7 @@ def gaussian_loss(shift: Numbers, covariance: Numbers) -> float:
 
 def case_of(
     algorithm: Any,
-    streams: Sequence[World] = (),
+    streams: Sequence[Stream] = (),
     *,
     window: tuple[int, int],
     name: str | None = None,
@@ -214,12 +209,10 @@ def case_of(
     scenarios: Sequence[Scenario] = (),
     **options: Any,
 ) -> Case:
-    """Return a case for your algorithm, by enumeration: any two of ``streams`` are neighbours; or several
-    ``scenarios``.
+    """Return a case for an algorithm, by enumeration: any two of ``streams`` are neighbours; or several ``scenarios``.
 
-    The state must be small (a few bits or residues) and every draw must come from the source that is passed in.
-    ``window`` bounds the noisy integers, as in `Enumerator`. ``options`` are
-    fields of the case.
+    The state must be small (a few bits or residues) and every draw must come from the ``rng`` argument. ``window``
+    bounds the noisy integers, as in `Enumerator`. ``options`` are fields of the case.
     """
     exact = Enumeration(algorithm, window, scenarios or [Scenario(streams, looks)])
     return _case(algorithm, exact, name, claimed, options)
@@ -227,7 +220,7 @@ def case_of(
 
 def linear_case(
     algorithm: Any,
-    world: Sequence[Step],
+    stream: Sequence[Step],
     neighbours: Sequence[Sequence[Step]],
     *,
     name: str | None = None,
@@ -237,11 +230,11 @@ def linear_case(
     amplitude: int = 1,
     **options: Any,
 ) -> Case:
-    """Return a case for your counter, by linear program: ``neighbours`` are all neighbours of ``world``.
+    """Return a case for a counter, by linear program: ``neighbours`` are all neighbours of ``stream``.
 
-    Everything that is ``published`` and stored must be linear in the noise. ``options`` are fields of the case.
+    All published and stored numbers must be linear in the noise. ``options`` are fields of the case.
     """
-    exact = LinearProgram(algorithm, world, neighbours, looks, published, amplitude)
+    exact = LinearProgram(algorithm, stream, neighbours, looks, published, amplitude)
     return _case(algorithm, exact, name, claimed, options)
 
 
@@ -252,21 +245,19 @@ def _case(algorithm: Any, exact: Any, name: str | None, claimed: float | None, o
 
 
 def restore_snapshot(monitor: Monitor[Any]) -> Any:
-    """Return the state as it is read back from the bytes of a stolen snapshot."""
+    """Return the state as an attacker reads it from the bytes of a copied snapshot."""
     algorithm = monitor.algorithm
     try:
         layout = algorithm.layout()
-    except NotSupported:  # literal forms that keep real numbers: their memory is copied instead
+    except NotSupported:  # literal forms with real numbers: their memory is copied instead
         return copy.deepcopy(monitor.state)
     return codec.decode(monitor.to_bytes(), algorithm.state_type, layout)
 
 
-def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list[tuple[str, Any]]:
-    """Do the steps of a stream; return ("state", snapshot) and ("output", result) in the order in which they are
-    seen.
-    """
+def _run(monitor: Monitor[Any], stream: Sequence[Step], look: int | None) -> list[tuple[str, Any]]:
+    """Run the steps of a stream; return the view in order, as ("state", snapshot) and ("output", result)."""
     seen: list[tuple[str, Any]] = [("state", restore_snapshot(monitor))] if look == 0 else []
-    for position, step in enumerate(world, start=1):
+    for position, step in enumerate(stream, start=1):
         if step.verb == "update":
             step.call(monitor.update)
         elif step.verb in ("refresh", "copied", "late_refresh"):
@@ -276,7 +267,7 @@ def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list
                 monitor.refresh(rows_since_copy=False)
         elif step.verb in ("release", "tick", "tick_many"):
             seen.append(("output", getattr(monitor, step.verb)(*step.describe().values())))
-        else:  # a step of the algorithm's own, such as a merge
+        else:  # a method of this algorithm, such as a merge
             with monitor._step() as rng:
                 result = getattr(monitor.algorithm, step.verb)(monitor.state, *step.describe().values(), rng)
             if isinstance(result, Estimate):
@@ -286,17 +277,14 @@ def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list
     return seen
 
 
-def _format_streams(streams: tuple[World, World], look: int | None) -> str:
-    """Return two neighbouring streams, the one under which the view is likelier first, and when the state was
-    copied.
-    """
+def _format_streams(streams: tuple[Stream, Stream], look: int | None) -> str:
+    """Format two neighbouring streams, the more likely one first, and when the state was copied."""
     both = " against ".join("[" + " ".join(_step(step) for step in stream) + "]" for stream in streams)
     return f"{both}; " + ("outputs only" if look is None else f"state copied after step {look}")
 
 
 def _format_view(view: tuple[Any, ...]) -> str:
-    """Return what is seen, shortened."""
-    return _short(", ".join(_seen(part) for part in view), _LONGEST)
+    return _short(", ".join(_format_part(part) for part in view), _MAX_VIEW_LENGTH)
 
 
 def _step(step: Step) -> str:
@@ -310,11 +298,11 @@ def _value(value: Any) -> str:
     return _short(str(value).replace(" ", ""), 24)
 
 
-def _short(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+def _short(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
-def _seen(part: Any) -> str:
+def _format_part(part: Any) -> str:
     if part and part[0] == "release":
         return f"output {list(part[1]) if part[1] else round(part[2], 4)}"
     shown = []
@@ -334,7 +322,7 @@ def _seen(part: Any) -> str:
 def presence_scenarios(
     *actions: Step, releases: int = 1, announced: int = 0, others: Step | None = None
 ) -> list[Scenario]:
-    """Return streams in which one user acts in every free slot: release last, and release first where it matters."""
+    """Return streams in which one user acts in every free slot, with the release last, and also between two slots."""
     prefix: list[Step | None] = [] if others is None else [others]
     published = [release()] * releases
     last: list[Step | None] = [*prefix, *([None, refresh()] * announced), None, None, *published]

@@ -1,4 +1,4 @@
-"""What a stolen state file tells an intruder about one id. Asking is an intrusion."""
+"""The odds that one id was in the stream, given a copied state file. Computing them is an intrusion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from panstream.primitives.packed_bits import get_bit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipOdds:
-    """The factor by which the file changes the odds that the id was in the stream, and where it comes from."""
+    """The factor by which the file changes the odds that the id was in the stream, and its reason."""
 
     factor: float
     prior: float
@@ -27,33 +27,35 @@ class MembershipOdds:
 
     @property
     def posterior(self) -> float:
-        """Return the probability after the look."""
+        """Return the probability that the id was in the stream, given the file."""
         odds = self.factor * self.prior / (1 - self.prior)
         return 1.0 if math.isinf(odds) else odds / (1 + odds)
 
 
 def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) -> MembershipOdds:
-    """Return what the bytes of a state, or one that is loaded already, say about ``member``, to someone who knows
-    everything else about the stream.
+    """Return the odds of ``member`` given a state, or its bytes, for an attacker who has the rest of the stream.
 
-    Every cell that the id can have touched is read; phases that announced intrusions ended count too. For a bitmap the
-    factor is that for an id whose cell nobody else fell into, the most that it can be.
+    All cells that the id may have updated are read, also those of phases before announced intrusions. For a bitmap the
+    factor is that of an id whose cell no other id shares, which is the maximum.
+
+    Raises:
+        NotSupported: the algorithm's state has no cells of single ids.
     """
     checks.require_probability(prior=prior)
     monitor = data if isinstance(data, Monitor) else Monitor[Any].from_bytes(data)
     algorithm = monitor.algorithm
     state = monitor.state
     name = type(algorithm).__name__
-    law = getattr(algorithm, "law", None)
-    if law is None or not hasattr(state, "bits") or not hasattr(state, "frozen"):
+    coins = getattr(algorithm, "law", None)
+    if coins is None or not hasattr(state, "bits") or not hasattr(state, "frozen"):
         raise NotSupported(f"the audit cannot read {name} states for one member")
     cell = _cell(algorithm, member)
-    limit = math.exp(law.epsilon_state * (1 + len(state.frozen)))
+    limit = math.exp(coins.epsilon_state * (1 + len(state.frozen)))
     if cell is None:
         reason = "the id is not in the sample: the file says nothing about it"
         return MembershipOdds(factor=1.0, prior=prior, limit=limit, reason=reason)
-    p0 = float(law.absent)
-    p1 = float(law.present)
+    p0 = float(coins.absent)
+    p1 = float(coins.present)
     factor = 1.0
     shown = [get_bit(row, cell) for row in (*state.frozen, state.bits)]
     for bit in shown:

@@ -1,8 +1,8 @@
-"""The Monte-Carlo layer: a lower bound for the loss that holds except with a probability given beforehand.
+"""The Monte-Carlo layer: a lower bound of the loss that fails with at most a given probability.
 
-An event is fixed, the shipped code is run many times on each of two neighbouring streams, and Clopper and Pearson's
-exact intervals bound the two probabilities. The failure probability is shared by all trials of an audit, and in each
-trial by both streams and both directions.
+The shipped code is run many times on each of two neighbouring streams, and Clopper and Pearson's exact intervals bound
+the probabilities of an event that was fixed beforehand. The failure probability is split over all trials of an audit,
+and in each trial over both streams and both directions.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from panstream.primitives import validation as checks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bound:
-    """How often the event happened on each stream, and the loss that this shows."""
+    """The number of times the event happened on each stream, and the lower bound of the loss."""
 
     runs: tuple[int, int]
     happened: tuple[int, int]
     loss: float
-    advantage: float  # lower bound for the difference of the two probabilities
+    advantage: float  # lower bound of the difference of the two probabilities
 
 
 def _clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, float]:
@@ -44,14 +44,14 @@ def _clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, f
 
 
 def lower_bound(trial: Trial, *, runs: int, failure: float) -> _Bound:
-    """Return a loss that is exceeded in truth except with probability ``failure``, whatever the algorithm is."""
-    often = (max(1, math.ceil(runs * trial.share)), runs)
-    first, second = (sum(trial.happens(side) for _ in range(n)) for side, n in zip((True, False), often, strict=True))
-    return _bound_of((first, second), often, failure)
+    """Return a lower bound of the loss of any algorithm that is wrong with probability at most ``failure``."""
+    counts = (max(1, math.ceil(runs * trial.share)), runs)
+    first, second = (sum(trial.happens(side) for _ in range(n)) for side, n in zip((True, False), counts, strict=True))
+    return _bound_of((first, second), counts, failure)
 
 
 def _bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) -> _Bound:
-    """Return the bound for an event that happened so often on each of the two streams."""
+    """Return the bound for an event that happened ``happened`` times in ``runs`` on each of the two streams."""
     ends = [_clopper_pearson(count, n, failure / 2) for count, n in zip(happened, runs, strict=True)]
     (first_low, first_high), (second_low, second_high) = ends
     ratios = (
@@ -67,10 +67,9 @@ def _bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) 
 def learn_event(
     observe: Callable[[bool], Hashable], *, runs: int, failure: float, event: str = "a learned set of views"
 ) -> Trial:
-    """Return a trial whose event was learned: the set of views that told two streams apart best in ``runs`` runs of
-    each.
+    """Return a trial whose event is learned: the set of views that distinguished two streams best in ``runs`` runs.
 
-    The bound must then come from fresh runs, as `lower_bound` makes them.
+    The bound must come from new runs, as those of `lower_bound`: the event depends on these ones.
     """
     first, second = (Counter(observe(side) for _ in range(runs)) for side in (True, False))
     ranked: list[Any] = sorted(set(first) | set(second), key=lambda view: -(first[view] + 0.5) / (second[view] + 0.5))

@@ -16,7 +16,7 @@ _CAP = 6.0  # losses beyond are drawn at the right edge
 
 
 def format_loss(loss: float | None) -> str:
-    """Return a loss as it stands in tables."""
+    """Return a loss with three decimals; ∞ and – for infinite and missing ones."""
     if loss is None:
         return "–"
     return "∞" if math.isinf(loss) else f"{loss:.3f}"
@@ -28,7 +28,7 @@ def to_json(findings: Sequence[Finding]) -> str:
 
 
 def to_markdown(findings: Sequence[Finding]) -> str:
-    """Return the table of the documentation."""
+    """Return a Markdown table with one row per finding, as in the documentation."""
     lines = ["| case | claimed | exact | lower bound | verdict |", "| --- | --- | --- | --- | --- |"]
     lines += [
         f"| {one.name} | {format_loss(one.claimed)} | {format_loss(one.exact)} | {format_loss(one.lower_bound)} "
@@ -39,7 +39,7 @@ def to_markdown(findings: Sequence[Finding]) -> str:
 
 
 def to_html(findings: Sequence[Finding]) -> str:
-    """Return a page with a plot of measured against allowed loss and a table; nothing is fetched from elsewhere."""
+    """Return a self-contained page with a table and a plot of measured against claimed losses."""
     parts = []
     for kind, title in (("production", "What panstream ships"), ("control", "Known mistakes, which must be caught")):
         chosen = [one for one in findings if one.kind == kind]
@@ -53,7 +53,7 @@ def to_html(findings: Sequence[Finding]) -> str:
     return _PAGE.format(count=len(findings), verdict=html.escape(verdict), body="".join(parts))
 
 
-def _place(loss: float) -> float:
+def _x(loss: float) -> float:
     return _LEFT + (_WIDTH - _LEFT - 30) * min(loss, _CAP) / _CAP
 
 
@@ -63,23 +63,23 @@ def _plot(findings: Sequence[Finding]) -> str:
     for tick in range(int(_CAP) + 1):
         label = f"{tick}" if tick < _CAP else f"{tick} or more"
         rows.append(
-            f'<line x1="{_place(tick):.1f}" x2="{_place(tick):.1f}" y1="20" y2="{height - 15}" class="grid"/>'
-            f'<text x="{_place(tick):.1f}" y="14" text-anchor="middle">{label}</text>'
+            f'<line x1="{_x(tick):.1f}" x2="{_x(tick):.1f}" y1="20" y2="{height - 15}" class="grid"/>'
+            f'<text x="{_x(tick):.1f}" y="14" text-anchor="middle">{label}</text>'
         )
     for number, one in enumerate(findings):
         y = 30 + _ROW * number
         rows.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{html.escape(one.name)}</text>')
         rows.append(
-            f'<rect x="{_LEFT}" y="{y - 5}" width="{_place(one.claimed) - _LEFT:.1f}" height="10" class="allowed"/>'
+            f'<rect x="{_LEFT}" y="{y - 5}" width="{_x(one.claimed) - _LEFT:.1f}" height="10" class="allowed"/>'
         )
         if one.exact is not None:
             over = "over" if one.exceeds(one.exact) else "within"
             rows.append(
-                f'<circle cx="{_place(one.exact):.1f}" cy="{y}" r="5" class="{over}">'
+                f'<circle cx="{_x(one.exact):.1f}" cy="{y}" r="5" class="{over}">'
                 f"<title>exact {format_loss(one.exact)}</title></circle>"
             )
         if one.lower_bound is not None:
-            x = _place(one.lower_bound)
+            x = _x(one.lower_bound)
             over = "over" if one.lower_bound > one.claimed else "within"
             rows.append(
                 f'<path d="M{x:.1f} {y - 6}l5 6l-5 6l-5 -6z" class="{over} bound">'

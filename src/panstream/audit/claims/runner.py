@@ -1,6 +1,4 @@
-"""Every case that can be audited, what panstream ships, the controls and whatever you register; run on one core or
-several.
-"""
+"""The registry of cases (the library's, its controls and registered ones), and the audit on one or several cores."""
 
 from __future__ import annotations
 
@@ -14,15 +12,15 @@ from panstream.audit.claims.case import Case, Finding
 from panstream.audit.claims.monte_carlo import lower_bound
 from panstream.errors import InvalidParameter
 
-FAILURE = 1e-3  # the chance that any lower bound of a whole audit is too high
+FAILURE = 1e-3  # the probability that any lower bound of an audit is too high
 
 
-_OWN: dict[str, Case] = {}
+_registered: dict[str, Case] = {}
 
 
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Case]:
-    """Return what comes with panstream, by name: production first, then the controls."""
+    """Return the library's cases by name: production first, then the controls."""
     from panstream.audit.claims.cases import GROUPS, cases_in
 
     cases_by_name: dict[str, Case] = {}
@@ -36,27 +34,25 @@ def _shipped() -> dict[str, Case]:
 
 
 def cases() -> list[Case]:
-    """Return all cases, yours last."""
-    return [*_shipped().values(), *_OWN.values()]
+    """Return all cases, registered ones last."""
+    return [*_shipped().values(), *_registered.values()]
 
 
 def register_case(case: Case) -> Case:
-    """Add a case of your own to every audit of this process."""
-    if case.name in _shipped() or case.name in _OWN:
+    """Add a case to every audit of this process and return it; raise InvalidParameter if its name is taken."""
+    if case.name in _shipped() or case.name in _registered:
         raise InvalidParameter(f"a case named {case.name!r} is already registered")
-    _OWN[case.name] = case
+    _registered[case.name] = case
     return case
 
 
 def unregister_case(name: str) -> None:
-    """Remove a case of your own."""
-    _OWN.pop(name, None)
+    """Remove a registered case, if there is one of this name."""
+    _registered.pop(name, None)
 
 
 def select(names: Iterable[str]) -> list[Case]:
-    """Return the cases whose name or algorithm is or begins with one of ``names``, whatever its case; all for no
-    names.
-    """
+    """Return the cases whose name starts with one of ``names`` or whose kind it is, ignoring case; all by default."""
     wanted = list(names)
     if not wanted:
         return cases()
@@ -72,7 +68,7 @@ def select(names: Iterable[str]) -> list[Case]:
 
 
 def audit_case(case: Case, *, full: bool = False, failure: float = FAILURE) -> Finding:
-    """Return what the exact layer and, if asked for, the trial say about one case."""
+    """Return the finding of the exact layer and, for a full audit or a sampled case, of the trial."""
     measured = None if case.exact is None else case.exact()
     trial = case.trial if case.trial is not None else measured.trial if measured is not None else None
     bound = None
@@ -100,31 +96,31 @@ def audit(
     failure: float = FAILURE,
     on_case_done: Callable[[Finding], None] | None = None,
 ) -> list[Finding]:
-    """Return a finding per case, in order. ``failure`` is shared evenly by all cases; ``on_case_done`` is called as
-    they come in.
+    """Return a finding per case, in order; ``on_case_done`` is called with each as soon as it is ready.
 
-    With ``jobs`` above 1 shipped cases are run by so many fresh processes; your own stay in this one.
+    ``failure`` is split evenly over all cases. With ``jobs`` above 1 the library's cases run in that many new
+    processes; registered ones, which need not be picklable, run in this one.
     """
     failure_per_case = failure / max(1, len(cases))
     findings: dict[str, Finding] = {}
 
-    def keep(finding: Finding) -> None:
+    def add(finding: Finding) -> None:
         findings[finding.name] = finding
         if on_case_done is not None:
             on_case_done(finding)
 
-    outside = [case for case in cases if jobs > 1 and _shipped().get(case.name) is case]
-    inside = [case for case in cases if case not in outside]
-    outside.sort(key=lambda case: (not case.sampled, -case.runs))  # so that no core ends with the longest
+    remote = [case for case in cases if jobs > 1 and _shipped().get(case.name) is case]
+    local = [case for case in cases if case not in remote]
+    remote.sort(key=lambda case: (not case.sampled, -case.runs))  # longest first, so that all cores end together
     with contextlib.ExitStack() as stack:
         waiting = []
-        if outside:
+        if remote:
             pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")))
-            waiting = [pool.submit(_by_name, case.name, full, failure_per_case) for case in outside]
-        for case in inside:
-            keep(audit_case(case, full=full, failure=failure_per_case))
+            waiting = [pool.submit(_by_name, case.name, full, failure_per_case) for case in remote]
+        for case in local:
+            add(audit_case(case, full=full, failure=failure_per_case))
         for future in as_completed(waiting):
-            keep(future.result())
+            add(future.result())
     return [findings[case.name] for case in cases]
 
 

@@ -1,5 +1,5 @@
-"""The memory drill: a server under real traffic, whose memory and files are then searched for what was sent.
+"""The memory audit: search the memory and files of a server under real traffic for what was sent.
 
-Here belong the traffic and the report; how memory is searched is in ``testing.memory``.
-Nothing of the product imports this room but the command that runs it.
+The package has the traffic and the report; the search itself is in ``testing.memory``. Only the command that runs the
+audit imports it.
 """

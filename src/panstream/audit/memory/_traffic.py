@@ -1,4 +1,4 @@
-"""Traffic for the memory drill: the same unguessable ids through every way in, and through every way to be refused."""
+"""Traffic of the memory audit: random ids through every ingest path, and through every kind of rejected request."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from panstream.engine.arrow import pa
 
 _TYPES = {"csv": "text/csv", "json": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}
 _BATCH = 1_000
-_CROWD = 16
+_CONCURRENT_BODIES = 16
 
-_TOGETHER = "arrow, many at a time"  # which the server joins
-ACCEPTED = (*(f"{kind}, {packing}" for kind in _TYPES for packing in ("plain", "gzip", "zstd")), _TOGETHER)
+_CONCURRENT = "arrow, many at a time"  # which the server applies as one batch
+ACCEPTED = (*(f"{kind}, {packing}" for kind in _TYPES for packing in ("plain", "gzip", "zstd")), _CONCURRENT)
 
 
 @dataclass(slots=True)
 class DrillClient:
-    """The server as its clients see it. Connections stay open, so that what they hold stays too."""
+    """A client of the audited server. Connections remain open, so that their buffers are in memory during a scan."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class DrillClient:
     open_connections: list[Any]
 
     def connect(self) -> http.client.HTTPSConnection:
-        """Return a connection that is kept open until the end."""
+        """Return a connection that remains open until `close`."""
         connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=60)
         self.open_connections.append(connection)
         return connection
@@ -50,7 +50,7 @@ class DrillClient:
         /,
         **more: str,
     ) -> int:
-        """Send a body, or its chunks, on a connection of its own unless one is given; return the answer's status."""
+        """Send a body, or its chunks, on a new connection unless one is given; return the status, 0 if cut off."""
         headers = {"Content-Type": kind, "Authorization": f"Bearer {self.token}"}
         path = more.pop("path", f"/v1/streams/{self.stream}/events")
         connection = connection or self.connect()
@@ -60,21 +60,21 @@ class DrillClient:
             response.read()
             return response.status
         except (OSError, http.client.HTTPException):
-            return 0  # refused before everything was sent
+            return 0  # rejected before the complete body was sent
 
     def memory(self) -> str:
-        """Ask where the server keeps its states."""
+        """Return the kind of memory that the server reports for its states."""
         connection = self.connect()
         connection.request("GET", "/healthz")
         return str(json.loads(connection.getresponse().read())["memory"])
 
     def dial(self) -> ssl.SSLSocket:
-        """Return a connection for bytes that need not be HTTP."""
+        """Return a TLS connection for bytes that need not be HTTP."""
         plain = socket.create_connection((self.host, self.port), timeout=60)
         return self.context.wrap_socket(plain, server_hostname=self.host)
 
     def raw(self, data: bytes) -> None:
-        """Send bytes that need not be HTTP."""
+        """Send bytes that need not be HTTP, and ignore the answer."""
         wrapped = self.dial()
         self.open_connections.append(wrapped)
         with contextlib.suppress(OSError):
@@ -89,11 +89,11 @@ class DrillClient:
 
 
 def body(kind: str, ids: Sequence[str]) -> bytes:
-    """Return a body with one row an id, which is the name of a page too."""
+    """Return a body with one row per id, in which the id is also the name of the page."""
     if kind == "csv":
-        return ("id,kind,page\n" + "".join(f"{one},a,{one}\n" for one in ids)).encode()
+        return ("id,kind,page\n" + "".join(f"{user},a,{user}\n" for user in ids)).encode()
     if kind == "json":
-        return "".join(json.dumps({"id": one, "kind": "a", "page": one}) + "\n" for one in ids).encode()
+        return "".join(json.dumps({"id": user, "kind": "a", "page": user}) + "\n" for user in ids).encode()
     batch = pa.RecordBatch.from_pydict({"id": list(ids), "kind": ["a"] * len(ids), "page": list(ids)})
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -102,7 +102,6 @@ def body(kind: str, ids: Sequence[str]) -> bytes:
 
 
 def _packed(data: bytes, packing: str) -> bytes:
-    """Return the bytes compressed."""
     if packing == "gzip":
         return gzip.compress(data, 1)
     return bytes(pa.Codec("zstd").compress(data, asbytes=True)) if packing == "zstd" else data
@@ -112,12 +111,9 @@ _Send = Callable[[DrillClient, Sequence[str]], None]
 
 
 def send_paths() -> dict[str, _Send]:
-    """Return every way to send ids; each raises AssertionError if the server does not do as expected."""
-    senders: dict[str, _Send] = {}
-    for way in ACCEPTED:
-        kind, packing = way.split(", ")
-        senders[way] = _send_concurrently if way == _TOGETHER else _accepted(kind, packing)
-    return senders | _refused()
+    """Return a sender per ingest path and kind of rejection; each raises AssertionError on an unexpected status."""
+    senders = {path: _accepted(*path.split(", ")) for path in ACCEPTED}
+    return senders | {_CONCURRENT: _send_concurrently} | _refused()
 
 
 def _accepted(kind: str, packing: str) -> _Send:
@@ -131,8 +127,8 @@ def _accepted(kind: str, packing: str) -> _Send:
 
 
 def _send_concurrently(peer: DrillClient, ids: Sequence[str]) -> None:
-    """Send bodies at the same moment, so that the server takes several in one step."""
-    size = -(-len(ids) // _CROWD)
+    """Send bodies concurrently, so that the server applies several in one step."""
+    size = -(-len(ids) // _CONCURRENT_BODIES)
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
     connections = [peer.connect() for _ in parts]
     for connection in connections:
@@ -141,9 +137,9 @@ def _send_concurrently(peer: DrillClient, ids: Sequence[str]) -> None:
     def send(connection: http.client.HTTPSConnection, part: Sequence[str]) -> int:
         return peer.post(body("arrow", part), _TYPES["arrow"], connection)
 
-    with ThreadPoolExecutor(_CROWD) as pool:
+    with ThreadPoolExecutor(_CONCURRENT_BODIES) as pool:
         statuses = set(pool.map(send, connections, parts))
-    assert statuses == {200}, f"{_TOGETHER}: status {max(statuses)}"
+    assert statuses == {200}, f"{_CONCURRENT}: status {max(statuses)}"
 
 
 def _refused() -> dict[str, _Send]:
@@ -166,8 +162,8 @@ def _refused() -> dict[str, _Send]:
 
     def bad_rows(peer: DrillClient, ids: Sequence[str]) -> None:
         half = len(ids) // 2
-        post(peer, ("id,kind,page\n" + "".join(f"{one},a,b,c\n" for one in ids[:half])).encode(), csv, 200)
-        post(peer, "".join(f'{{"id": "{one}", "kind": [1\n' for one in ids[half:]).encode(), lines, 200)
+        post(peer, ("id,kind,page\n" + "".join(f"{user},a,b,c\n" for user in ids[:half])).encode(), csv, 200)
+        post(peer, "".join(f'{{"id": "{user}", "kind": [1\n' for user in ids[half:]).encode(), lines, 200)
 
     def too_large_unpacked(peer: DrillClient, ids: Sequence[str]) -> None:
         data = body("csv", ids) + b"\n" * (8 * peer.limit)
@@ -185,12 +181,14 @@ def _refused() -> dict[str, _Send]:
         for start in range(0, len(ids), 50):
             post(peer, b"", csv, 400, Panstream_Producer=" ".join(ids[start : start + 50]))
 
-    def goes_away(peer: DrillClient, ids: Sequence[str]) -> None:
+    def head(peer: DrillClient, kind: str, length: str) -> bytes:
+        start = f"POST /v1/streams/{peer.stream}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {peer.token}\r\n"
+        return f"{start}Content-Type: {kind}\r\n{length}\r\n\r\n".encode()
+
+    def disconnects(peer: DrillClient, ids: Sequence[str]) -> None:
         data = body("json", ids)
-        head = f"POST /v1/streams/{peer.stream}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {peer.token}\r\n"
-        head += f"Content-Type: {lines}\r\nContent-Length: {len(data) + 10}\r\n\r\n"
         with peer.dial() as wrapped:
-            wrapped.sendall(head.encode() + data)
+            wrapped.sendall(head(peer, lines, f"Content-Length: {len(data) + 10}") + data)
 
     def in_chunks(peer: DrillClient, ids: Sequence[str]) -> None:
         data = body("json", ids)
@@ -198,9 +196,8 @@ def _refused() -> dict[str, _Send]:
 
     def cut_chunk(peer: DrillClient, ids: Sequence[str]) -> None:
         data = body("csv", ids)
-        head = f"POST /v1/streams/{peer.stream}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {peer.token}\r\n"
-        head += f"Content-Type: {csv}\r\nTransfer-Encoding: chunked\r\n\r\n{len(data):x}\r\n"
-        peer.raw(head.encode() + data + f"\r\n{ids[0]}\r\n".encode())
+        chunked = head(peer, csv, "Transfer-Encoding: chunked") + f"{len(data):x}\r\n".encode()
+        peer.raw(chunked + data + f"\r\n{ids[0]}\r\n".encode())
 
     def behind_the_last(peer: DrillClient, ids: Sequence[str]) -> None:
         peer.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" + body("csv", ids))
@@ -224,5 +221,5 @@ def _refused() -> dict[str, _Send]:
         "not HTTP": not_http,
         "in the query string": query_string,
         "in headers": headers,
-        "sender goes away": goes_away,
+        "sender goes away": disconnects,
     }

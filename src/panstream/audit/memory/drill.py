@@ -1,15 +1,14 @@
-"""The memory drill: start a server, send unguessable ids by every way in, and look for them in its memory and files.
+"""The memory audit: start a server, send random ids through every ingest path, and search its memory and files.
 
 ::
 
     report = drill(ids=100_000)
-    print(report)          # ids sent and found, way by way
+    print(report)          # ids sent and found, by ingest path
     assert report.ok       # nothing found after traffic; during traffic at most the rows in flight
 
-Looked for: the ids as text in every usual encoding, their beginnings, their 8-byte hashes, those of their beginnings
-too, and their cell indices as they would lie in an array of a batch. One query counts ids as users, one counts them as
-names that nobody listed. The scan counts only if it finds a control value that is known to be there, and none of
-the decoys that were never sent.
+The scan searches for the ids as text in every usual encoding, their prefixes, the 8-byte hashes of both, and their cell
+indices as in an array of a batch. One query counts ids as users, one counts them as items of an open domain. The scan
+is valid only if it finds a control value that the server has, and none of the decoys that were never sent.
 """
 
 from __future__ import annotations
@@ -44,12 +43,11 @@ from panstream.testing.memory import ScanReport, make_needles, scan
 
 _EXPECTED = 100_000
 _LIMIT = 4 << 20
-_SETTLE = 1.0  # seconds that the server is left alone before a scan
-# Bytes of a name, and bits of a symbol
-_LONGEST = 40
-_STEP = 4
-_BEGINNING = 20
-_WAYS_TO_HASH = 3
+_SETTLE_SECONDS = 1.0  # without traffic before a scan
+_MAX_ITEM_BYTES = 40
+_SYMBOL_BITS = 4
+_PREFIX = 20  # characters
+_NAME_HASHES = 3  # per id, see `_name_hashes`
 _GIVEN_UP = "in flight, then given up"
 _RUN = 4  # consecutive cell indices that make a needle: 16 bytes
 # Rows of the report
@@ -91,46 +89,47 @@ directory = "state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillReport:
-    """What was looked for and how much of it was found, as ``rows`` of (what, handled, found).
+    """The result of an audit, as ``rows`` of (kind of value, number handled, number found).
 
-    What is ``expected_hits`` to be found is in flight, or there to see that the search can find something.
+    ``expected_hits`` are rows in flight, and positive controls that the scan has to find.
     """
 
     head: tuple[str, str]  # of the table
     rows: tuple[tuple[str, int, int], ...]
     expected_hits: frozenset[str]
     scans: tuple[ScanReport, ...]
-    can_read: bool = True  # whether the search found what was there
+    can_read: bool = True  # whether the positive controls were found
     before: tuple[str, ...] = ()  # lines before the table, and after it
     after: tuple[str, ...] = ()
 
     @property
     def valid(self) -> bool:
-        """Return whether every scan can be believed."""
+        """Return whether every scan is valid and the positive controls were found."""
         return self.can_read and all(report.valid for report in self.scans)
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing was found that should not be there."""
-        return self.valid and not any(count for what, _, count in self.rows if what not in self.expected_hits)
+        """Return whether the audit is valid and found nothing but the expected hits."""
+        return self.valid and not any(count for kind, _, count in self.rows if kind not in self.expected_hits)
 
     def found(self, *rows: str) -> int:
-        """Return how much was found of some rows."""
-        return sum(count for what, _, count in self.rows if what in rows)
+        """Return the number of values found in some rows."""
+        return sum(count for kind, _, count in self.rows if kind in rows)
 
     def __str__(self) -> str:
-        what, handled = self.head
-        lines = [*self.before, f"{what:<38}{handled:>9}{'found':>9}"]
-        lines += [f"{what:<38}{handled:>9,}{count:>9,}" for what, handled, count in self.rows]
+        title, handled = self.head
+        lines = [*self.before, f"{title:<38}{handled:>9}{'found':>9}"]
+        lines += [f"{kind:<38}{handled:>9,}{count:>9,}" for kind, handled, count in self.rows]
         faults = [fault for report in self.scans for fault in report.faults]
-        unseen = "; ".join(faults) or "what was there was not found"
+        reason = "; ".join(faults) or "what was there was not found"
         lines += self.after
-        return "\n".join([*lines, "clean" if self.ok else "NOT CLEAN" if self.valid else f"INVALID: {unseen}"])
+        return "\n".join([*lines, "clean" if self.ok else "NOT CLEAN" if self.valid else f"INVALID: {reason}"])
 
 
 def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, secret: bool = False) -> DrillReport:
-    """Run the drill with so many ids in all. A scan is blind to secret memory, so states are kept there only if
-    asked.
+    """Run the audit with ``ids`` ids in all.
+
+    A scan cannot read secret memory, so states are in ordinary memory unless ``secret``.
     """
     control = make_needles(1, "string")[0]
     with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder:
@@ -140,43 +139,44 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
             peer,
         ):
             memory = peer.memory()
-            plan = send_paths()
-            share = max(_RUN, ids // len(plan))
-            parts = {way: make_needles(share) for way in plan}
-            for way, send in plan.items():
-                send(peer, parts[way])
-            derived_from = [_cells({way: parts[way] for way in ACCEPTED})]
+            senders = send_paths()
+            share = max(_RUN, ids // len(senders))
+            parts = {path: make_needles(share) for path in senders}
+            for path, send in senders.items():
+                send(peer, parts[path])
+            derived_from = [_cells({path: parts[path] for path in ACCEPTED})]
             parts[_GIVEN_UP] = make_needles(in_flight)
             needles = [needle for some in parts.values() for needle in some]
             options: dict[str, Any] = {"control": control.encode(), "files": [directory / "state", directory / "out"]}
             options["decoys"] = make_needles(1_000)
-            time.sleep(_SETTLE)
+            time.sleep(_SETTLE_SECONDS)
             with half_sent(peer, parts[_GIVEN_UP]), paused(process):
                 during = scan(process, needles, encodings=["raw"], **options)
             peer.close()
-            time.sleep(_SETTLE)
+            time.sleep(_SETTLE_SECONDS)
             after = scan(process, needles, **options)
-            derived_from += [hashes_of(needles), _name_hashes(needles), [one[:_BEGINNING].encode() for one in needles]]
+            prefixes = [needle[:_PREFIX].encode() for needle in needles]
+            derived_from += [hashes_of(needles), _name_hashes(needles), prefixes]
             options["decoys"] = make_needles(1_000, "bytes")
             derived = scan(process, [needle for kind in derived_from for needle in kind], encodings=["raw"], **options)
-    way_of = [way for way, some in parts.items() for _ in some]
-    found_by_way = Counter(way_of[needle] for needle in {finding.needle for finding in after.found})
-    flying = Counter(way_of[needle] for needle in {finding.needle for finding in during.found})
+    path_of = [path for path, some in parts.items() for _ in some]
+    found_by_path = Counter(path_of[needle] for needle in {finding.needle for finding in after.found})
+    found_in_flight = Counter(path_of[needle] for needle in {finding.needle for finding in during.found})
     kinds = [index for index, kind in enumerate(derived_from) for _ in kind]
-    below = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
+    found_derived = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
     total = len(needles)
     hidden = derived.secret_bytes
-    accepted = sum(len(parts[way]) for way in ACCEPTED)
+    accepted = sum(len(parts[path]) for path in ACCEPTED)
     return DrillReport(
         head=("route", "sent"),
         rows=(
-            *((way, len(some), found_by_way[way]) for way, some in parts.items()),
-            (HASHES, total, below[1]),
-            ("8-byte hashes as names", _WAYS_TO_HASH * total, below[2]),
-            (f"their first {_BEGINNING} characters", total, below[3]),
-            (CELLS, accepted // _RUN, below[0]),
-            ("answered, while others are in flight", total, flying.total() - flying[_GIVEN_UP]),
-            (IN_FLIGHT, in_flight, flying[_GIVEN_UP]),
+            *((path, len(some), found_by_path[path]) for path, some in parts.items()),
+            (HASHES, total, found_derived[1]),
+            ("8-byte hashes as names", _NAME_HASHES * total, found_derived[2]),
+            (f"their first {_PREFIX} characters", total, found_derived[3]),
+            (CELLS, accepted // _RUN, found_derived[0]),
+            ("answered, while others are in flight", total, found_in_flight.total() - found_in_flight[_GIVEN_UP]),
+            (IN_FLIGHT, in_flight, found_in_flight[_GIVEN_UP]),
         ),
         expected_hits=frozenset({IN_FLIGHT}),
         scans=(during, after, derived),
@@ -188,14 +188,14 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
 
 
 def _configuration(control: str) -> str:
-    return _CONFIG.format(control=control, expected=_EXPECTED, max_item_bytes=_LONGEST)
+    return _CONFIG.format(control=control, expected=_EXPECTED, max_item_bytes=_MAX_ITEM_BYTES)
 
 
 @contextlib.contextmanager
 def server_under_test(
     directory: Path, config: str, stream: str, *, hardened: bool, secret: bool = False
 ) -> Iterator[tuple[int, DrillClient]]:
-    """Start a server with TLS and a token, before any id is made."""
+    """Start a server with TLS and a token; call it before any id is made, which the process would inherit."""
     (directory / "panstream.toml").write_text(config)
     token = create_token(directory / "tokens", "drill", ["ingest"])
     identity = Authority(directory).issue("localhost")
@@ -216,7 +216,7 @@ def server_under_test(
 def running_process(
     directory: Path, out: str, command: Sequence[str], more: Mapping[str, str], pass_fds: Sequence[int] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command that a scan may read, and stop it when the block ends; ``more`` is added to its environment."""
+    """Start a command that permits a scan, and stop it when the block ends; ``more`` is added to its environment."""
     with (directory / out).open("w") as text:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "panstream.cli.scannable", *command],
@@ -239,7 +239,7 @@ def running_process(
 
 
 def find_port(process: subprocess.Popen[bytes], out: Path, first: str) -> int:
-    """Wait until a process says where it listens, in a line that begins with ``first``."""
+    """Return the port in a process's line of output that starts with ``first``; wait for it for 120 seconds."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for line in out.read_text().splitlines():
@@ -253,7 +253,7 @@ def find_port(process: subprocess.Popen[bytes], out: Path, first: str) -> int:
 
 @contextlib.contextmanager
 def half_sent(peer: DrillClient, ids: Sequence[str]) -> Iterator[None]:
-    """Hold a request open whose body has arrived but for its last bytes."""
+    """Hold a request open whose body has arrived except for its last byte."""
     data = body("json", ids)
     connection = peer.connect()
     connection.putrequest("POST", f"/v1/streams/{peer.stream}/events")
@@ -261,7 +261,7 @@ def half_sent(peer: DrillClient, ids: Sequence[str]) -> Iterator[None]:
     connection.putheader("Content-Type", "application/x-ndjson")
     connection.putheader("Content-Length", str(len(data) + 1))
     connection.endheaders(data)
-    probe = peer.post(body("csv", []), "text/csv")  # answered after what was sent before it
+    probe = peer.post(body("csv", []), "text/csv")  # answered only after the server read the half-sent request
     if probe != 200:
         raise PanstreamError(f"the server answered a body without rows with status {probe}")
     yield
@@ -269,7 +269,7 @@ def half_sent(peer: DrillClient, ids: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def paused(process: int) -> Iterator[None]:
-    """Stop a process meanwhile: a sender who is slow is given up, and a scan may take longer than that."""
+    """Stop a process for the block: the server drops slow senders, and a scan may take longer than its timeout."""
     os.kill(process, signal.SIGSTOP)
     try:
         yield
@@ -278,29 +278,29 @@ def paused(process: int) -> Iterator[None]:
 
 
 def hashes_of(needles: Sequence[str]) -> list[bytes]:
-    """Return the keyed 8-byte hashes that the distinct count makes of the ids."""
+    """Return the keyed 8-byte hashes of the ids, as the distinct count computes them."""
     out = np.empty(len(needles), np.uint64)
     hash_strings(*_strings(needles), 0, out, hash="siphash")
-    return [one.tobytes() for one in out]
+    return [id_hash.tobytes() for id_hash in out]
 
 
 def _name_hashes(needles: Sequence[str]) -> list[bytes]:
-    """Return the hashes by which equal names of a batch are found, and those of the cells of names and beginnings."""
+    """Return the hashes that find equal names in a batch, and those of the cells of names and of their prefixes."""
     from panstream.primitives.kernels.algorithms.name_counts import hash_of_name
     from panstream.primitives.kernels.algorithms.prefix_tables import hash_names
 
     offsets, data = _strings(needles)
-    begun = [one[:_BEGINNING] for one in needles]
+    prefixes = [needle[:_PREFIX] for needle in needles]
     hashes = [int(hash_of_name(data, *ends)) for ends in pairwise(offsets.tolist())]
-    for part in (needles, begun):
-        out = np.empty(len(part), np.uint64)
-        hash_names(*_strings(part), _LONGEST, _STEP, key_words(0, "names")[0], out)
+    for names in (needles, prefixes):
+        out = np.empty(len(names), np.uint64)
+        hash_names(*_strings(names), _MAX_ITEM_BYTES, _SYMBOL_BITS, key_words(0, "names")[0], out)
         hashes += out.tolist()
-    return [one.to_bytes(8, "little") for one in hashes]
+    return [name_hash.to_bytes(8, "little") for name_hash in hashes]
 
 
 def _cells(accepted: Mapping[str, Sequence[str]]) -> list[bytes]:
-    """Return runs of cell indices, as they would lie in a batch's array."""
+    """Return runs of four cell indices, as they would be in a batch's array."""
     from panstream.engine.config.config import read_config
     from panstream.engine.planner.query_plan import plan_all
 

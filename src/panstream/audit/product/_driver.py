@@ -1,6 +1,6 @@
-"""Driving the product: one input goes through ``run`` or ``serve``, and everything that can be seen of it comes back.
+"""Run the product on one input, through ``run``, ``query`` or ``serve``, and return everything that can be observed.
 
-What is left on disk comes field by field: file sizes, metadata, the public fields of states, and the log of releases.
+What remains on disk is returned field by field: file sizes, metadata, public fields of states, and the release log.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from panstream.server.auth import create_token
 
 Fields = dict[str, str]
 
-_PATIENCE = 120.0
-_LOOKS = 4  # looks at a followed file that found nothing new, after which all of it was read
-_WAITED = 3  # commits after which every beacon has had its step
+_TIMEOUT = 120.0  # seconds
+_IDLE_READS = 4  # reads of a followed file without new data, after which all of it was read
+_EXTRA_COMMITS = 3  # after which every beacon has been applied
 _PATHS = ("/healthz", "/metrics", "/v1/queries", "/v1/releases", "/v1/ledger", "/v1/intrusions")
 _ENDINGS = {"json": "jsonl", "beacon": "jsonl"}
 _VISITOR = re.compile(rb'"visitor": ([0-9]{1,5})\b')
-_ASKED = ("epsilon", "lower", "upper", "universe", "expected", "contributions", "delta", "max_item_bytes", "window")
+_OPTIONS = ("epsilon", "lower", "upper", "universe", "expected", "contributions", "delta", "max_item_bytes", "window")
 _BY_CLOCK = (": commits", "meta: step", "field step")
-BACK = (3.0, 12.0, 3_600.0, 86_400.0)  # seconds by which the clock is set back, where the time of arrival counts
-_SHORTEST = 10.0  # seconds of a window that every one of them leaves
-_UNSTABLE = ("date",)  # header of a response that holds the time
+BACK = (3.0, 12.0, 3_600.0, 86_400.0)  # seconds by which the clock is set back, for streams by arrival time
+_SHORTEST_WINDOW = 10.0  # seconds
+_UNSTABLE = ("date",)  # response headers with the time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestPath:
-    """One way through the product: the command, the format, and how many worker processes hold the state."""
+    """One way that events enter the product: the command, the format, and the number of worker processes."""
 
     command: str  # "run", "query", "serve", or "follow" for serve --follow
     format: str
@@ -49,7 +49,7 @@ class IngestPath:
 
     @property
     def file(self) -> str:
-        """Return the name of a file of rows."""
+        """Return the name of the input file."""
         return f"rows.{_ENDINGS.get(self.format, self.format)}"
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class IngestPath:
 
 @dataclass(slots=True)
 class ProductDriver:
-    """The shipped commands with one configuration, ready to be forked, with a clock that only we move."""
+    """The shipped commands with one configuration, run in forks, with a clock that only the audit moves."""
 
     directory: Path
     config: dict[str, Any]
@@ -69,7 +69,7 @@ class ProductDriver:
     _runs: int = 0
 
     def warm(self, inputs: dict[str, bytes]) -> None:
-        """Have everything loaded that a run needs, by one run on each of these inputs that nobody looks at."""
+        """Load everything that a run needs in the fork server, by one run on each input whose result is ignored."""
         directory = self.directory / "warm"
         directory.mkdir()
         (directory / "audit.toml").write_text(_dump_toml(self.config | {"store": {}}))
@@ -79,7 +79,7 @@ class ProductDriver:
         self.fork_server.ask({"warm": str(directory)})
 
     def _move_clock(self, seconds: float) -> None:
-        """Set the time that every process sees, counted from the start."""
+        """Set the time of all processes, in seconds after the start of the audit."""
         self.fork_server.set_clock(self.now + seconds)
 
     def observe(
@@ -90,9 +90,9 @@ class ProductDriver:
         after: bytes | None = None,
         batch_rows: int | None = None,
     ) -> Fields:
-        """Send an input down a ingest_path, as one file or as several posts, and return all that can be seen.
+        """Send an input through an ingest path, as one file or as several posts, and return all observable fields.
 
-        ``after`` is sent to a server whenever its clock was set back. ``batch_rows`` cuts files into small steps.
+        ``after`` is sent to a server each time its clock was set back. ``batch_rows`` splits files into small steps.
         """
         self._runs += 1
         directory = self.directory / f"{self._runs:04}"
@@ -120,7 +120,7 @@ class ProductDriver:
         }
 
     def _query(self, directory: Path, ingest_path: IngestPath, data: bytes) -> Fields:
-        """Ask every question of the configuration on its own, of a file that nobody has declared."""
+        """Run every query of the configuration separately, as an ad-hoc query of the file."""
         file = ingest_path.file
         (directory / file).write_bytes(data)
         stream = self.config["stream"]
@@ -129,7 +129,7 @@ class ProductDriver:
         types = [f"--type={column}={kind}" for column, kind in stream["columns"].items()]
         for number, query in enumerate(self.config["query"], 1):
             sql = re.sub(rf"\bFROM {stream['name']}\b", f"FROM '{file}'", query["sql"])
-            settings = [f"--{key}={query[key]}" for key in _ASKED if key in query]
+            settings = [f"--{key}={query[key]}" for key in _OPTIONS if key in query]
             settings += [
                 f"--groups={column}={','.join(map(str, keys))}" for column, keys in query.get("groups", {}).items()
             ]
@@ -166,22 +166,22 @@ class ProductDriver:
                     self._append(file, body)
                 elif ingest_path.format == "beacon":
                     self._send_beacons(port, body)
-                else:  # what the owner is told is the owner's own channel
+                else:  # the response goes to the owner of the rows, so it may depend on them
                     _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
 
             for body in bodies:
                 send(body)
-            for _ in range(
-                _WAITED if ingest_path.format == "beacon" or ingest_path.command == "follow" else 0
-            ):  # each is answered with a commit
+            is_delayed = ingest_path.format == "beacon" or ingest_path.command == "follow"
+            for _ in range(_EXTRA_COMMITS if is_delayed else 0):  # each post is answered after a commit
                 _ask(port, "POST", path, tokens["other"], empty, other)
             observed |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
             for step in (0, 1):
                 self._move_clock(step * 86_400.0)
-                _ask(port, "POST", path, tokens["other"], empty, other)  # a step that has seen the time
+                _ask(port, "POST", path, tokens["other"], empty, other)  # a step at the new time
                 for page in (*_PATHS, *self._counts):
                     observed |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
-            later = (self.now + 86_400.0) // _SHORTEST * _SHORTEST + 1.0 - self.now  # a second into a window
+            # One second into a window, so that each setback leaves it.
+            later = (self.now + 86_400.0) // _SHORTEST_WINDOW * _SHORTEST_WINDOW + 1.0 - self.now
             for back in BACK if late_body is not None else ():
                 for seconds in (later, later - back):
                     self._move_clock(seconds)
@@ -198,7 +198,7 @@ class ProductDriver:
             self._move_clock(0.0)
         output = _read(directory / "stdout").replace(f":{port}", ":PORT")
         stored = _relative_to_clock(_observe_directory(directory / "state"), int(_read(directory / "steps") or 0))
-        if ingest_path.command == "follow":  # a followed file is known by its inode, which is another one in every run
+        if ingest_path.command == "follow":  # a followed file is identified by its inode, which differs in every run
             inode = f"-{file.stat().st_ino:x}"
             stored = {name.replace(inode, ""): value.replace(inode, "") for name, value in stored.items()}
         return {
@@ -209,19 +209,19 @@ class ProductDriver:
         }
 
     def _append(self, file: Path, lines: bytes) -> None:
-        """Let a followed file grow, and wait until it has been looked at often enough to have been read."""
+        """Append to a followed file, and wait until the server has read all of it."""
         with file.open("ab") as open_file:
             open_file.write(lines)
-        seen = int(_read(file.with_name("looks")) or 0)
-        deadline = time.monotonic() + _PATIENCE
-        while int(_read(file.with_name("looks")) or 0) < seen + _LOOKS:
+        idle_reads = int(_read(file.with_name("looks")) or 0)
+        deadline = time.monotonic() + _TIMEOUT
+        while int(_read(file.with_name("looks")) or 0) < idle_reads + _IDLE_READS:
             if time.monotonic() > deadline:
                 raise PanstreamError("the audited server does not read the file that it should follow")
             time.sleep(0.02)
 
     def _send_beacons(self, port: int, lines: bytes) -> None:
-        """Send every line as the beacon of a browser, on one connection; the visitor's address is made of the id."""
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
+        """Send every line as the beacon of a browser, on one connection; the visitor's address encodes the id."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT)
         with contextlib.closing(connection):
             for line in lines.splitlines():
                 match = _VISITOR.search(line)
@@ -236,7 +236,7 @@ class ProductDriver:
 
     @property
     def _counts(self) -> list[str]:
-        """Return where counts of a name are asked for; queries that have none refuse."""
+        """Return the addresses of point queries; those of queries without items are answered with an error."""
         return [f"/v1/queries/{quote(query['name'])}/counts?name=12" for query in self.config["query"]]
 
     def _start(self, directory: Path, ingest_path: IngestPath, argv: list[str]) -> int:
@@ -251,7 +251,7 @@ class ProductDriver:
         return int(self.fork_server.ask(job)["pid"])
 
     def _port(self, directory: Path, pid: int) -> int:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while time.monotonic() < deadline:
             text = _read(directory / "stdout")
             for line in text.splitlines():
@@ -266,7 +266,7 @@ class ProductDriver:
 def _ask(
     port: int, method: str, path: str, token: str, body: bytes = b"", headers: dict[str, str] | None = None
 ) -> tuple[int, list[tuple[str, str]], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT)
     try:
         connection.request(method, path, body or None, {"Authorization": f"Bearer {token}", **(headers or {})})
         response = connection.getresponse()
@@ -283,10 +283,10 @@ def _response(name: str, response: tuple[int, list[tuple[str, str]], bytes]) -> 
 
 
 def _relative_to_clock(fields: Fields, steps: int) -> Fields:
-    """Return numbers that follow the clock as what they are beyond the steps that have passed, which depend on the
-    machine.
+    """Return the fields with clock-driven counters relative to the number of steps, which depends on the machine.
 
-    So does the room that the store's file has for two states in turn; the size of everything in it is compared.
+    The size of the store's file, which has space for two states, is dropped for the same reason; the sizes of its parts
+    are compared.
     """
     return {
         name: f"{int(value) - steps} beyond the steps of the clock" if name.endswith(_BY_CLOCK) else value
@@ -300,7 +300,7 @@ def _read(path: Path) -> str:
 
 
 def _dump_toml(data: dict[str, Any]) -> str:
-    """Return a configuration as TOML: tables one level deep, everything below them inline."""
+    """Return a configuration as TOML: tables one level deep, everything below inline."""
     lines: list[str] = []
     for name, value in data.items():
         for table in value if isinstance(value, list) else [value]:
@@ -310,7 +310,7 @@ def _dump_toml(data: dict[str, Any]) -> str:
 
 
 def _observe_directory(directory: Path, name: str = "store") -> Fields:
-    """Return everything that a thief of the directory sees, apart from noised numbers."""
+    """Return everything that an attacker who copies the directory sees, except for noised numbers."""
     observed: Fields = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file():
@@ -324,7 +324,7 @@ def _observe_directory(directory: Path, name: str = "store") -> Fields:
 
 
 def _observe_text(name: str, text: str) -> Fields:
-    """Return printed lines as fields of their own."""
+    """Return the number of lines, and each line as a field."""
     lines = text.splitlines()
     return {
         f"{name}: lines": str(len(lines)),

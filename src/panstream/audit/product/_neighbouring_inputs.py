@@ -1,6 +1,6 @@
-"""Inputs to audit with: rows made from the configuration alone, so that nothing private has to be at hand; their
-neighbours, with one event or one user added, removed, or changed to every kind of odd value; and both as files and
-bodies.
+"""Generate the inputs of the audit: rows made from the configuration only, and their neighbours, in every format.
+
+A neighbour has one event or one user added, removed, or changed to each kind of invalid or unusual value.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _HOUR = 3600.0
 
 
 def is_logged(config: Config) -> bool:
-    """Return whether an access log can hold the rows: it has the columns, or those of a site are made of them."""
+    """Return whether an access log can represent the rows: it has the columns, or a site's columns derive from them."""
     return config.stream.columns.keys() <= COLUMNS.keys() or (config.web is not None and config.web.source == "log")
 
 
 def generate_rows(config: Config, now: float) -> tuple[Row, ...]:
-    """Return rows that hit and miss every WHERE, in several windows, all of them in the past of ``now``."""
+    """Return rows that match and miss every WHERE, in several windows, all of them before ``now``."""
     stream = config.stream
     words = _words(config)
     slot = min([length for query in config.queries for length in (query.every, query.window) if length] or [_HOUR])
@@ -48,7 +48,7 @@ def generate_rows(config: Config, now: float) -> tuple[Row, ...]:
     first = (math.floor(now / span) - 3 - math.ceil(_ROWS / _ROWS_PER_SLOT * slot / span)) * span
     rows: list[Row] = []
     for number in range(_ROWS):
-        # Rows come in pairs of one time, so that one of them can go; the last row alone opens a slot of its own.
+        # Two rows share each time, so that removing one leaves its slot occupied; only the last row is single.
         since = number // 2 * 2 * slot / _ROWS_PER_SLOT + (span if number == _ROWS - 1 else 0.0)
         time = datetime.fromtimestamp(first, UTC) + timedelta(seconds=since)
         row = {name: _value(config, name, kind, number, words, time) for name, kind in stream.columns.items()}
@@ -57,7 +57,7 @@ def generate_rows(config: Config, now: float) -> tuple[Row, ...]:
 
 
 def windows_with_rows(config: Config, rows: Sequence[Row]) -> set[tuple[float, int]]:
-    """Return the windows of all queries that have a row, as their length and number."""
+    """Return the windows of all queries that have a row, as (length, index)."""
     lengths = {query.window for query in config.queries if query.window}
     times = [row.get(config.stream.time or "") for row in rows]
     return {
@@ -107,7 +107,7 @@ def _bounds(config: Config, name: str) -> tuple[float, float]:
 
 
 def _words(config: Config) -> dict[str, list[str]]:
-    """Return, for every column of a WHERE or GROUP BY, values that hit and one that misses."""
+    """Return, for every column of a WHERE or GROUP BY, values that match and one that does not."""
     words_by_column: dict[str, list[str]] = {}
     for query in config.queries:
         for key, values in query.groups.items():
@@ -152,7 +152,7 @@ def _typed(word: str, kind: str) -> Any:
 
 
 def read_rows(config: Config, path: str) -> tuple[Row, ...]:
-    """Return the first rows of a CSV or Parquet file of yours."""
+    """Return the first rows of a CSV or Parquet file; raise InvalidParameter if columns or rows are missing."""
     columns = config.stream.columns
     table = read_columns(Path(path), columns, text=columns)
     missing = set(columns) - set(table.column_names)
@@ -170,9 +170,9 @@ def read_rows(config: Config, path: str) -> tuple[Row, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """A field as it stands in the file, where no value of the declared type would do.
+    """A field with a given text in the file, which need not be a value of the declared type.
 
-    ``text`` is what CSV holds and ``json`` the JSON text; ``value`` is for typed formats, which have no odd text.
+    ``text`` is for CSV and ``json`` for JSON; ``value`` is for typed formats, None if they cannot represent it.
     """
 
     text: str
@@ -182,67 +182,70 @@ class _Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """One changed input. ``length`` is how many rows it has more or less; ``line`` replaces the text of one row."""
+    """One changed input. ``length`` is the change of the number of rows; ``line`` corrupts the text of one row."""
 
     name: str
     rows: tuple[Row, ...]
     length: int = 0
-    is_informative: bool = False  # enough to see whether a cluster's metadata depends on what was selected
-    line: tuple[int, str] | None = None  # row number, and what becomes of its line: a name from ``_LINES``
+    is_informative: bool = False  # suffices to check whether a cluster's metadata depends on the selected rows
+    line: tuple[int, str] | None = None  # row number, and the kind of corruption, one of ``_CORRUPTIONS``
 
     def fits(self, format: str) -> bool:
-        """Return whether a format can hold the oddity: typed ones have neither text nor lines."""
+        """Return whether a format can represent the input: typed ones have neither invalid text nor lines."""
         if format not in _TYPED:
             return True
         odd = [value for row in self.rows for value in row.values() if isinstance(value, _Raw)]
         return self.line is None and all(value.value is not None or value.text == "" for value in odd)
 
     def encode(self, columns: Mapping[str, str], format: str) -> bytes:
-        """Return the rows as bytes."""
+        """Return the rows as a file or body in this format."""
         if format in _TYPED:
             return _arrow(columns, self.rows, format)
         write = {"csv": _csv_line, "log": _log_line}.get(format, _json_line)
         lines = [write(columns, row).encode() for row in self.rows]
         if self.line is not None:
-            index, what = self.line
-            lines[index] = _corrupt_line(lines[index], what, format)
+            index, corruption = self.line
+            lines[index] = _corrupt_line(lines[index], corruption, format)
         head = [",".join(columns).encode()] if format == "csv" else []
         return b"\n".join([*head, *lines]) + b"\n"
 
 
-_LINES = ("a field too many", "a field missing", "not text", "half a line")
+_CORRUPTIONS = ("a field too many", "a field missing", "not text", "half a line")
 _EMPTY = _Raw("", "null")
-_FAR = 400  # days
+_FAR_DAYS = 400
 
 
 def neighbours(config: Config, rows: tuple[Row, ...], now: float) -> Iterator[Neighbour]:
-    """Yield inputs that differ from the table in one event or in one user."""
+    """Yield inputs that differ from ``rows`` in one event or in one user."""
     stream = config.stream
     middle = len(rows) // 2
     victim = rows[middle]
     yield Neighbour(name="event removed", rows=rows[:middle] + rows[middle + 1 :], length=-1, is_informative=True)
     yield Neighbour(name="event added", rows=(*rows[: middle + 1], {**victim}, *rows[middle + 1 :]), length=1)
-    stranger = {**victim, stream.user: _new_user(rows, stream.user)} if stream.user is not None else victim
+    newcomer = {**victim, stream.user: _new_user(rows, stream.user)} if stream.user is not None else victim
     yield Neighbour(
-        name="event of a newcomer added", rows=(*rows[: middle + 1], stranger, *rows[middle + 1 :]), length=1
+        name="event of a newcomer added", rows=(*rows[: middle + 1], newcomer, *rows[middle + 1 :]), length=1
     )
     if stream.user is not None:
         others = tuple(row for row in rows if row[stream.user] != victim[stream.user])
         yield Neighbour(name="user removed", rows=others, length=len(others) - len(rows))
-        spoilt = tuple({**row, stream.user: _EMPTY} if row[stream.user] == victim[stream.user] else row for row in rows)
-        yield Neighbour(name="user without a name", rows=spoilt)
+        unnamed = tuple(
+            {**row, stream.user: _EMPTY} if row[stream.user] == victim[stream.user] else row for row in rows
+        )
+        yield Neighbour(name="user without a name", rows=unnamed)
     for column, kind in stream.columns.items():
-        # An odd value must not cost the row its time: the last row opens a slot alone. An odd time is tried elsewhere.
-        where = middle if column == stream.time else len(rows) - 1
-        for what, odd in _odd(kind, column == stream.time, rows[where][column], now):
-            changed = {**rows[where], column: odd}
+        # The last row is the only one of its slot, so that rejecting it for an invalid value changes the slots. An
+        # invalid time is tried on another row, since a lost time may change the public windows.
+        index = middle if column == stream.time else len(rows) - 1
+        for label, value in _unusual_values(kind, column == stream.time, rows[index][column], now):
+            changed = {**rows[index], column: value}
             yield Neighbour(
-                name=f"{column}: {what}",
-                rows=(*rows[:where], changed, *rows[where + 1 :]),
-                is_informative=what in ("unknown", "empty"),
+                name=f"{column}: {label}",
+                rows=(*rows[:index], changed, *rows[index + 1 :]),
+                is_informative=label in ("unknown", "empty"),
             )
-    for what in _LINES:
-        yield Neighbour(name=what, rows=rows, line=(middle, what))
+    for corruption in _CORRUPTIONS:
+        yield Neighbour(name=corruption, rows=rows, line=(middle, corruption))
 
 
 def _new_user(rows: tuple[Row, ...], user: str) -> Any:
@@ -253,12 +256,12 @@ def _new_user(rows: tuple[Row, ...], user: str) -> Any:
     return "somebody else"
 
 
-def _odd(kind: str, is_time: bool, value: Any, now: float) -> Iterator[tuple[str, Any]]:
+def _unusual_values(kind: str, is_time: bool, value: Any, now: float) -> Iterator[tuple[str, Any]]:
     yield "empty", _EMPTY
     if is_time:
         if isinstance(value, datetime):
-            yield "late", value - timedelta(days=_FAR)
-            yield "from the future", datetime(1970, 1, 1) + timedelta(seconds=now, days=_FAR)
+            yield "late", value - timedelta(days=_FAR_DAYS)
+            yield "from the future", datetime(1970, 1, 1) + timedelta(seconds=now, days=_FAR_DAYS)
         yield "no time", _Raw("yesterday", '"yesterday"')
         return
     if kind == "int":
@@ -282,14 +285,14 @@ def _odd(kind: str, is_time: bool, value: Any, now: float) -> Iterator[tuple[str
         yield "a number", _Raw("12345678901234567890", "12345678901234567890")
 
 
-def _corrupt_line(line: bytes, what: str, format: str) -> bytes:
-    if format == "log" and what in _LINES[:2]:
-        return line + b' "surplus"' if what == "a field too many" else line.rpartition(b'" ')[0]
-    if what == "a field too many":
+def _corrupt_line(line: bytes, corruption: str, format: str) -> bytes:
+    if format == "log" and corruption in _CORRUPTIONS[:2]:
+        return line + b' "surplus"' if corruption == "a field too many" else line.rpartition(b'" ')[0]
+    if corruption == "a field too many":
         return line + b",1" if format == "csv" else line[:-1] + b', "surplus": [1, {"a": 2}]}'
-    if what == "a field missing":
+    if corruption == "a field missing":
         return line.rpartition(b",")[0] if format == "csv" else line.rpartition(b",")[0] + b"}"
-    if what == "not text":
+    if corruption == "not text":
         return line[:-1] + b"\xff\xfe" + line[-1:]
     return line[: len(line) // 2]
 
@@ -312,11 +315,11 @@ def _json_line(columns: Mapping[str, str], row: Row) -> str:
 
 
 def _log_line(columns: Mapping[str, str], row: Row) -> str:
-    """Return a line of a log in the combined format; a space where none can be ends a field, so there is none."""
+    """Return a line of a log in the combined format, without spaces in fields that cannot contain one."""
     field = {name: _logged(name, row[name]) if name in columns else "-" for name in COLUMNS}
     if "visitor" in columns:
         field["host"] = _logged("host", row["visitor"])
-    if "event" in columns:  # what a site's log tells of is made of the status; the text shows that a row is another
+    if "event" in columns:  # a site's event follows from the status; the path makes rows of other events differ
         event = _logged("path", row["event"])
         field["status"] = str({"view": 200, "error": 500}.get(event, 404))
         field["agent"] = "Firefox/130.0"

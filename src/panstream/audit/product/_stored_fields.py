@@ -1,4 +1,4 @@
-"""What a store and a log of releases show to somebody who reads them, field by field."""
+"""Read the observable contents of a store and of a release log, field by field."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from panstream.primitives.container import STATE
 _WIDTHS = {"u1": 1, "i4": 4, "i8": 8, "u8": 8}
 
 
-def observe_store(directory: Path, place: str) -> Iterator[tuple[str, str]]:
-    """Yield the metadata and the public fields of the states in a store, each with its name."""
+def observe_store(directory: Path, label: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of the metadata and of the public fields of the states in a store."""
     with SnapshotStore(directory) as store:
         parts = store.load() or {}
-        yield f"{place}: commits", str(store.generation)
-    yield f"{place}: parts", ", ".join(parts)
+        yield f"{label}: commits", str(store.generation)
+    yield f"{label}: parts", ", ".join(parts)
     for name, data in parts.items():
         if data.startswith(STATE):
-            yield f"{place} {name}: size", str(len(data))
-            yield from ((f"{place} {name}: {key}", value) for key, value in _state(data))
+            yield f"{label} {name}: size", str(len(data))
+            yield from ((f"{label} {name}: {key}", value) for key, value in _state(data))
             continue
         try:
-            yield from ((f"{place} {name}: {key}", value) for key, value in _flat(json.loads(data)))
+            yield from ((f"{label} {name}: {key}", value) for key, value in _flat(json.loads(data)))
         except ValueError:
-            yield f"{place} {name}: bytes", _digest(data)
+            yield f"{label} {name}: bytes", _digest(data)
 
 
-def observe_releases(path: Path, place: str) -> Iterator[tuple[str, str]]:
-    """Yield the rows of a log of releases, each with its name."""
+def observe_releases(path: Path, label: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of the rows of a release log."""
     connection = sqlite3.connect(path)
     try:
         for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
-            yield f"{place} {table}: rows", str(len(rows))
-            for at, row in enumerate(rows):
-                yield f"{place} {table}: row {at}", json.dumps(row, default=_digest)
+            yield f"{label} {table}: rows", str(len(rows))
+            for index, row in enumerate(rows):
+                yield f"{label} {table}: row {index}", json.dumps(row, default=_digest)
     finally:
         connection.close()
 
@@ -55,18 +55,18 @@ def observe_releases(path: Path, place: str) -> Iterator[tuple[str, str]]:
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         yield f"{path}: keys", ", ".join(map(str, value))
-        for key, each in value.items():
-            yield from _flat(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        for key, child in value.items():
+            yield from _flat(child, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(child, dict | list) for child in value):
         yield f"{path}: length", str(len(value))
-        for at, each in enumerate(value):
-            yield from _flat(each, f"{path}[{at}]")
+        for index, child in enumerate(value):
+            yield from _flat(child, f"{path}[{index}]")
     else:
         yield path, json.dumps(value)
 
 
 def _state(data: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the header and the public fields of a state; of noised ones only the shape, which the header has."""
+    """Yield the header and the public fields of a state; of noised fields the header has the shape."""
     header, body = codec.read_header(data, checked=False)
     yield from _flat({key: value for key, value in header.items() if key != "id"}, "header")
     roles = _roles(header)
@@ -82,7 +82,8 @@ def _state(data: bytes) -> Iterator[tuple[str, str]]:
 
 def _roles(header: Mapping[str, Any]) -> dict[str, str | None]:
     try:
-        return {each.name: codec.field_role(each) for each in fields(find_algorithm(header["algorithm"]).state_type)}
+        state_fields = fields(find_algorithm(header["algorithm"]).state_type)
+        return {field.name: codec.field_role(field) for field in state_fields}
     except (InvalidBytes, PanstreamError):
         return {}
 

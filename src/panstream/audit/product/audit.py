@@ -1,4 +1,4 @@
-"""The audit: every neighbour down every ingest_path, and every field compared with the run on the original rows."""
+"""The audit: run every neighbour through every ingest path, and compare every field with the original's."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ INGEST_PATHS = (
 
 QUICK_INGEST_PATHS = (INGEST_PATHS[0], INGEST_PATHS[2], INGEST_PATHS[8])
 
-_STEP = 5  # rows of a step, where files are cut into steps
+_STEP = 5  # rows per step, where files are split into steps
 
-# What may differ, and the public fact that covers it.
+# Fields that may differ, and the public fact that explains it.
 _POSITION = re.compile(r"^store/.*meta: (seen|positions)\b.*rows\.")
 _READ_SO_FAR = "how far a file was read"
 _GUESSED = "the input's format and columns, as guessed from its first rows"
@@ -55,19 +55,19 @@ _WINDOWS = "which windows have a row"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Difference:
-    """A field that is not the same for two neighbours."""
+    """A field whose value differs between the original and a neighbour."""
 
     ingest_path: str
     neighbour: str
     field: str
     before: str
     after: str
-    fact: str | None = None  # the declared public fact that covers it
+    fact: str | None = None  # the declared public fact that explains it
 
 
 @dataclass(slots=True, kw_only=True)
 class SystemReport:
-    """What was tried, and what differed."""
+    """The numbers of neighbours, runs and compared fields, and the differences."""
 
     neighbours: int = 0
     runs: int = 0
@@ -77,17 +77,17 @@ class SystemReport:
 
     @property
     def undeclared(self) -> list[_Difference]:
-        """Return the differences that no declared fact covers."""
+        """Return the differences that no declared fact explains."""
         return [difference for difference in self.differences if difference.fact is None]
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing differed that was not declared, and something was compared."""
+        """Return whether fields were compared and every difference is explained by a declared fact."""
         return not self.undeclared and self.fields > 0
 
 
 def bundled() -> list[Path]:
-    """Return the configurations that come with the package: between them every kind of query."""
+    """Return the bundled configurations, which together have every kind of query."""
     return sorted(Path(__file__).with_name("configurations").glob("*.toml"), key=lambda path: path.stem, reverse=True)
 
 
@@ -102,10 +102,11 @@ def audit_system(
     workers: Callable[[Neighbour], bool] = lambda neighbour: neighbour.is_informative,
     done: Callable[[IngestPath, Neighbour], None] = lambda ingest_path, neighbour: None,
 ) -> SystemReport:
-    """Run a configuration on neighbouring inputs and compare all that can be seen.
+    """Run a configuration on neighbouring inputs and compare all observable fields.
 
-    ``injected_leaks`` are leaks that the instrument of the fork server puts in; ``workers`` chooses the neighbours for
-    a cluster, which takes seconds to start.
+    ``injected_leaks`` are leaks that the fork server's instrument injects; ``choose`` selects neighbours, ``workers``
+    those for a cluster, which takes seconds to start. ``done`` is called after each comparison. Raises PanstreamError
+    if a command fails on the original rows.
     """
     now = float(int(time.time()))
     config = load_config(path)
@@ -126,7 +127,7 @@ def audit_system(
             originals: dict[int | None, Fields] = {}
             for neighbour in tried:
                 if neighbour.fits(ingest_path.format) and (not ingest_path.workers or workers(neighbour)):
-                    # Where a file has a row more, rows fall into other steps: the number of its rows is public.
+                    # An additional row shifts rows between steps, and the number of rows in a file is public.
                     step = None if neighbour.length else _STEP
                     for variant in [neighbour] if step in originals else [original, neighbour]:
                         arrived = None if config.stream.time is not None else _last_post(columns, variant, ingest_path)
@@ -153,20 +154,21 @@ def _last(fields: Fields) -> str:
 
 
 def _bodies(columns: Mapping[str, str], neighbour: Neighbour, ingest_path: IngestPath) -> list[bytes]:
-    """Return the rows as a file; or, for a server, as two posts or parts of a growing file, of which the second has the
-    last row alone, so that it has a step of its own.
+    """Return the rows as one file or, for a server, as two posts or parts of a growing file.
+
+    The second part has only the last row, so that this row has a separate step.
     """
     if ingest_path.command not in ("serve", "follow"):
         return [neighbour.encode(columns, ingest_path.format)]
     parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))
     first, last = (part.encode(columns, ingest_path.format) for part in parts)
-    if ingest_path.command == "follow" and ingest_path.format == "csv":  # the file has its header already
+    if ingest_path.command == "follow" and ingest_path.format == "csv":  # the first part has the header
         last = last.partition(b"\n")[2]
     return [first, last]
 
 
 def _last_post(columns: Mapping[str, str], neighbour: Neighbour, ingest_path: IngestPath) -> bytes:
-    """Return the last row, or no row where the neighbour has a row less: whether one came must not show."""
+    """Return the last row, or no row if the neighbour has one fewer: whether one arrived must not be observable."""
     if neighbour.length >= 0:
         return _bodies(columns, replace(neighbour, line=None), ingest_path)[-1]
     if ingest_path.format == "csv" and ingest_path.command == "serve":
@@ -184,13 +186,12 @@ def _compare(
     other_windows: bool,
 ) -> None:
     report.names |= {*before, *after}
-    read = [name for name in before if name.endswith("stderr: line 1")]  # how: with --type, in which dialect
-    # Of two inputs that were guessed to be different, everything else may be: the guess is public.
-    guessed = (
-        _GUESSED if ingest_path.command == "query" and any(before[name] != after.get(name) for name in read) else None
-    )
+    # The first line says how the file was read: its types and dialect. These are inferred from public first rows, and
+    # if they differ, so may everything else.
+    schema_lines = [name for name in before if name.endswith("stderr: line 1")]
+    is_other_schema = ingest_path.command == "query" and any(before[name] != after.get(name) for name in schema_lines)
     from_files = ingest_path.command in ("run", "follow")
-    # A file that is queried has no late rows: each of its windows that has a row is answered, and that is public.
+    # A queried file has no late rows: every window with a row is answered, and which these are is public.
     windows = ingest_path.command == "query" and other_windows
     for name in {**before, **after}:
         report.fields += 1
@@ -204,7 +205,7 @@ def _compare(
                     field=name,
                     before=one,
                     after=other,
-                    fact=guessed
+                    fact=(_GUESSED if is_other_schema else None)
                     or (_READ_SO_FAR if from_files and _POSITION.search(name) else None)
                     or (_WINDOWS if windows and _ANSWERED.search(name) else None),
                 )

@@ -1,8 +1,8 @@
-"""A process that has everything imported and runs the shipped commands, each in a fork: started once, forked often.
+"""A process with all imports done that runs the shipped commands, each in a fork.
 
-It reads one JSON job a line from standard input and answers with one. Before anything is imported, the clock is
-replaced by one that stands still until the auditor moves it, so that times of two runs can be compared; estimates lose
-their numbers where they become records, so that whatever else is printed, stored or sent can be compared as it is.
+It reads one JSON job per line from standard input and answers with one. Before other imports, the clock is replaced by
+one that only the audit moves, so that times of two runs are equal. The numbers of estimates are masked where they
+become records, so that everything else that is printed, stored or sent can be compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ _COMMANDS = (
 
 
 def _main() -> None:
-    """Serve jobs until standard input ends."""
     arguments = argparse.ArgumentParser()
     arguments.add_argument("clock", help="a file of eight bytes: the time")
     arguments.add_argument("--instrument", metavar="MODULE", help="its inject_leaks() puts leaks into forks")
@@ -53,7 +52,7 @@ def _main() -> None:
     instrument = None if options.instrument is None else importlib.import_module(options.instrument)
     _mask_estimates()
     tree: Any = importlib.import_module("typer.main")
-    tree.get_command = functools.cache(tree.get_command)  # every fork would build the same commands
+    tree.get_command = functools.cache(tree.get_command)  # built once here instead of in every fork
     for line in sys.stdin:
         job = json.loads(line)
         if "warm" in job:
@@ -71,31 +70,29 @@ def _main() -> None:
 
 
 def _warm(directory: str) -> None:
-    """Run the command here on the rows of a directory, so that what is loaded on the way need not be loaded in every
-    fork.
-    """
+    """Run the command in this process on the rows of a directory, so that forks inherit what it imports lazily."""
     for path in sorted(Path(directory).glob("rows.*")):
         sys.argv = ["panstream-audited", "run", f"{directory}/audit.toml", str(path), "--no-hardening"]
         with (
             contextlib.suppress(Exception, SystemExit),
-            open(os.devnull, "w") as nowhere,
-            contextlib.redirect_stdout(nowhere),
-            contextlib.redirect_stderr(nowhere),
+            open(os.devnull, "w") as null,
+            contextlib.redirect_stdout(null),
+            contextlib.redirect_stderr(null),
         ):
             importlib.import_module("panstream.cli.main").main()
     gc.collect()
-    gc.freeze()  # a collector that looks through all this in a fork would have every page copied
+    gc.freeze()  # a collection in a fork would write to all objects and so copy every page
 
 
 def _count_steps() -> None:
-    """Write down how many steps of the clock have passed, so that commits can be compared with them."""
+    """Record the number of steps of the clock in a file, so that commits can be compared relative to it."""
     from panstream.engine.planner.public_facts import CommitTimer
 
-    # Files are also committed every second while they are read: how many seconds that takes depends on the machine.
+    # While a file is read it is also committed every second, and the number of seconds depends on the machine.
     run: Any = importlib.import_module("panstream.engine.runtime.ingest")
     run._PULSE = float("inf")
-    pace: Any = CommitTimer
-    real = pace.next
+    timer: Any = CommitTimer
+    real = timer.next
     passed = 0
 
     def counting(instance: Any) -> None:
@@ -104,11 +101,11 @@ def _count_steps() -> None:
         passed += 1
         Path("steps").write_text(str(passed))
 
-    pace.next = counting
+    timer.next = counting
 
 
 def _count_looks() -> None:
-    """Write down how often a followed file was looked at in vain, so that the auditor knows when it has been read."""
+    """Record the number of reads of a followed file without new data, so that the audit knows when it has been read."""
     from panstream.engine.sources import TailSource
 
     follow: Any = TailSource
@@ -127,7 +124,7 @@ def _count_looks() -> None:
 
 
 def _mask_estimates() -> None:
-    """Take the numbers out of estimates before anything is made of them; what remains must not depend on any row."""
+    """Replace the numbers of estimates by constants before they are used; the rest must not depend on any row."""
     from panstream.algorithms.heavy_hitters.count_rows import CountRows, ErrorQuantiles
     from panstream.algorithms.heavy_hitters.estimates import (
         CountedName,
@@ -140,19 +137,19 @@ def _mask_estimates() -> None:
     from panstream.core.estimate import Estimate
 
     engine: Any = importlib.import_module("panstream.engine.runtime.engine")
-    spelling: Any = importlib.import_module("panstream.engine.runtime.name_decoder")
+    decoder: Any = importlib.import_module("panstream.engine.runtime.name_decoder")
     real = engine.release_record
 
     def masked(plan: Any, drawn: Any, *rest: Any) -> Any:
         estimate = drawn.estimate()
-        name = estimate.name.partition(" (")[0]  # "(no data)" is said by the released numbers
+        name = estimate.name.partition(" (")[0]  # the suffix "(no data)" follows from released numbers
         constant = Estimate(value=12.0, standard_error=2.0, claim=estimate.claim, name=name)
         if isinstance(estimate, ItemEstimates):
             tables = estimate.held.tables
             shown = replace(tables, levels=np.zeros_like(tables.levels), rows=np.zeros_like(tables.rows))
-            ours = {field.name: getattr(constant, field.name) for field in fields(constant)}
+            masked_fields = {field.name: getattr(constant, field.name) for field in fields(constant)}
             constant = replace(
-                estimate, **ours, held=LazyDecodedTables(shown), listing_threshold=shown.listing_threshold
+                estimate, **masked_fields, held=LazyDecodedTables(shown), listing_threshold=shown.listing_threshold
             )
         return real(plan, replace(drawn, estimate=lambda: constant), *rest)
 
@@ -163,18 +160,18 @@ def _mask_estimates() -> None:
         return DecodedAnswer((item,), PointCounts(rows=rows, law=ErrorQuantiles(()), **options))
 
     engine.release_record = masked
-    spelling.decode_names = one_name
-    spelling.ThreadPoolExecutor = _InlineExecutor
+    decoder.decode_names = one_name
+    decoder.ThreadPoolExecutor = _InlineExecutor
 
 
 class _InlineExecutor(Executor):
-    """Reads names in the step that draws them: how long it takes depends on the machine."""
+    """Decodes names in the step that draws them, since the time that a thread takes depends on the machine."""
 
-    def __init__(self, *given: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         pass
 
     def submit(self, function: Any, /, *args: Any, **options: Any) -> Future[Any]:
-        """Call the function."""
+        """Call the function and return a finished future."""
         future: Future[Any] = Future()
         future.set_result(function(*args, **options))
         return future
@@ -192,7 +189,7 @@ def _run(job: dict[str, Any], instrument: Any) -> int:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-        if job["real_clock"]:  # Dask waits by it; engines were given the other one when they were imported
+        if job["real_clock"]:  # Dask's timeouts need it; engines bound the replaced clock when they were imported
             time.time, time.time_ns = _REAL
         _count_steps()
         _count_looks()

@@ -1,4 +1,4 @@
-"""Starting the process that is forked for every run (``fork_server``), and talking to it: one JSON job a line."""
+"""Start the fork server and send it jobs, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any, Self
 
 from panstream.errors import PanstreamError
 
-_PATIENCE = 120.0  # seconds for the process to end
+_TIMEOUT = 120.0  # seconds for the process to end
 
 
 @dataclass(slots=True)
 class ForkServer:
-    """The process with everything loaded that is forked for every run, and the clock that all its forks see."""
+    """The process that is forked for every run, and the file with the clock of all its forks."""
 
     _process: Any
     _clock: Path
@@ -33,7 +33,7 @@ class ForkServer:
         """Start the process, for any number of audits.
 
         Args:
-            instrument: A module whose ``inject_leaks`` puts leaks into forks; found where this process finds it.
+            instrument: A module whose ``inject_leaks`` injects leaks into forks; imported from this process's path.
         """
         command = [sys.executable, "-P", "-m", "panstream.audit.product.fork_server"]
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
@@ -54,16 +54,16 @@ class ForkServer:
                 yield cls(process, clock)
             finally:
                 process.stdin.close()  # type: ignore[union-attr]
-                process.wait(_PATIENCE)
+                process.wait(_TIMEOUT)
                 process.stdout.close()  # type: ignore[union-attr]
 
     def set_clock(self, seconds: float) -> None:
-        """Set the time that every process sees."""
-        with open(self._clock, "r+b") as file:  # in place: others have it mapped
+        """Set the time of all forks, in seconds since 1970."""
+        with open(self._clock, "r+b") as file:  # in place, since the processes have it mapped
             file.write(struct.pack("<d", seconds))
 
     def ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Have the process do something; return its answer."""
+        """Send a job and return its result; raise PanstreamError if the process has ended."""
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

@@ -27,7 +27,7 @@ from panstream.papers.figures import (
     FigurePlan,
     FigureRow,
     evaluate_point,
-    format_number,
+    find_figure,
 )
 
 _COLUMNS = ("point", "rows_of_point", "panel", "series", "x", "y", "low", "high", "repetitions")
@@ -71,7 +71,7 @@ def make_figures(
     created: str | None = None,
 ) -> None:
     """Compute and draw the figures named by ``only`` (all if none is), with a progress bar on stderr."""
-    plans = [format_number(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
+    plans = [find_figure(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
     if not data_only:
         import_optional("matplotlib", "drawing figures", "plots")
     stamp = created if created is not None else datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,7 +1,8 @@
-"""One network from records that several holders keep to themselves.
+"""Learn one network from the records of several holders that do not share them.
 
-Holders answer questions within their own budgets; the analyst is not trusted. Here belong the questions with their
-answers and costs, holders and their ledgers, the ways between both sides, and the methods that learn from the answers.
+Each holder answers questions within its own budget and does not trust the analyst. The package has the questions with
+their answers and losses, holders with their ledgers, the transports between both sides (in process, HTTPS, Flower), and
+the methods that learn from the answers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a holder sends back. Every answer names the question it belongs to, so a stray one is recognised."""
+"""The answers of a holder. Each carries the digest of its question, so an answer to another one is rejected."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class _Answer(MessageBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderInfo(_Answer):
-    """A holder's public facts; ``secure`` is false where a test source draws the noise."""
+    """A holder's public facts; ``secure`` is False if its noise comes from a test generator."""
 
     kind = "introduction"
 
@@ -81,7 +81,7 @@ class TablesAnswer(_Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteAnswer(_Answer):
-    """One vote."""
+    """The family that a holder chose: a child and its parents."""
 
     kind = "choice"
 
@@ -110,7 +110,7 @@ class ScoresAnswer(_Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(_Answer):
-    """Why a holder does not answer (budget, schema, question, roster or fault). Says nothing about records."""
+    """Why a holder does not answer: budget, schema, question, roster or fault. Independent of its records."""
 
     kind = "refusal"
 
@@ -119,14 +119,11 @@ class Refused(_Answer):
 
 
 Answer: TypeAlias = HolderInfo | KeyAnnouncement | TablesAnswer | VoteAnswer | LocalModelAnswer | ScoresAnswer | Refused
-_KINDS: dict[str, type[Answer]] = {
-    each.kind: each
-    for each in (HolderInfo, KeyAnnouncement, TablesAnswer, VoteAnswer, LocalModelAnswer, ScoresAnswer, Refused)
-}
+_KINDS: dict[str, type[Answer]] = {answer.kind: answer for answer in get_args(Answer)}
 
 
 def read_answer(data: bytes, question: str) -> Answer:
-    """Read an answer to the question with this digest; raise InvalidBytes for anything else."""
+    """Decode an answer to the question with this digest; raise InvalidBytes for anything else."""
     message = Message.decode(data)
     fields = dict(message.fields)
     arrays = list(message.arrays.values())

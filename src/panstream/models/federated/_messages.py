@@ -1,7 +1,7 @@
-"""Messages as bytes: a kind, JSON fields and raw arrays in a container, size-limited, decoded strictly.
+"""Encode and decode messages: a kind, JSON fields and raw arrays in a container, size-limited, decoded strictly.
 
 The header has kind, fields and arrays = [[name, type, shape], ...]; the arrays follow it as little-endian values, one
-after the other. The same message has the same bytes everywhere, so its digest names a question for ever.
+after the other. Equal messages have equal bytes on every platform, so the digest of a question identifies it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from panstream.primitives.container import MAX_MESSAGE_HEADER, MESSAGE, read_con
 
 LARGEST_MESSAGE = 1 << 28
 _TYPES: dict[str, np.dtype[Any]] = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8"), "<u2": np.dtype("<u2")}
-_DEEPEST = 16
+_MAX_DIMENSIONS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What travels: a kind, plain JSON fields and named arrays.
+    """A kind, plain JSON fields and named arrays.
 
     >>> data = Message(kind="hello", fields={"run": "a"}, arrays={"x": np.arange(3)}).encode()
     >>> Message.decode(data).arrays["x"].tolist()
@@ -39,7 +39,7 @@ class Message:
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def encode(self, limit: int = LARGEST_MESSAGE) -> bytes:
-        """Return the bytes of the message."""
+        """Return the bytes of the message; raise InvalidParameter above ``limit`` bytes or for another array type."""
         layout = []
         body = []
         for name, array in self.arrays.items():
@@ -76,10 +76,10 @@ class Message:
 
 
 class MessageBody:
-    """What a message says: a dataclass that names its kind and, by the type of each field, what reads and checks it.
+    """The content of a message: a dataclass whose field types say how each field is decoded and encoded.
 
-    The types are ``Annotated[type, read]`` or ``Annotated[type, read, write]``, named at module level. A reader takes
-    what JSON or the arrays give and returns the field's value, or raises TypeError; what a writer returns travels.
+    The types are ``Annotated[type, read]`` or ``Annotated[type, read, write]``, named at module level. ``read`` turns a
+    JSON value or an array into the field's value or raises TypeError; ``write`` is its inverse (default: identity).
     """
 
     __slots__ = ()
@@ -88,14 +88,14 @@ class MessageBody:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Return the content of exactly these fields."""
+        """Decode exactly these fields; raise TypeError if one is missing, unknown or of a wrong type."""
         forms = cls._forms()
         if values.keys() != forms.keys():
             raise TypeError
         return cls(**{name: read(values[name]) for name, (read, *_) in forms.items()})
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields as they travel."""
+        """Return the encoded fields by name."""
         forms = self._forms().items()
         return {name: write[0](getattr(self, name)) if write else getattr(self, name) for name, (_, *write) in forms}
 
@@ -107,7 +107,7 @@ class MessageBody:
 
 
 def one_of(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    """Return what reads values that are allowed as they are."""
+    """Return a reader that passes allowed values through and raises TypeError for others."""
 
     def read(value: Any) -> Any:
         if not allowed(value):
@@ -118,7 +118,7 @@ def one_of(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
 
 
 def list_of(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what reads lists, entry by entry."""
+    """Return a reader of lists that applies ``read`` to every entry."""
 
     def read_all(values: Any) -> tuple[Any, ...]:
         if not isinstance(values, list):
@@ -129,7 +129,7 @@ def list_of(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def digest(data: bytes) -> str:
-    """Return the name of a question: the SHA-256 of its bytes."""
+    """Return the SHA-256 of a question's bytes, which identifies it in ledgers and answers."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -138,9 +138,9 @@ def _check_header(header: dict[str, Any]) -> None:
         raise InvalidBytes("the header of the message must have kind, fields and arrays")
     if not isinstance(header["kind"], str) or not isinstance(header["fields"], dict):
         raise InvalidBytes("kind must be a string and fields an object")
-    if not isinstance(header["arrays"], list) or not all(_is_layout(each) for each in header["arrays"]):
+    if not isinstance(header["arrays"], list) or not all(_is_layout(layout) for layout in header["arrays"]):
         raise InvalidBytes("arrays must be a list of [name, type, shape]")
-    names = [each[0] for each in header["arrays"]]
+    names = [name for name, _, _ in header["arrays"]]
     if len(set(names)) != len(names):
         raise InvalidBytes("two arrays of the message have the same name")
 
@@ -153,6 +153,6 @@ def _is_layout(layout: Any) -> bool:
         and isinstance(layout[1], str)
         and layout[1] in _TYPES
         and isinstance(layout[2], list)
-        and len(layout[2]) <= _DEEPEST
+        and len(layout[2]) <= _MAX_DIMENSIONS
         and all(type(size) is int and 0 <= size <= LARGEST_MESSAGE for size in layout[2])
     )

@@ -1,10 +1,10 @@
-"""Every kind of question there is, and how one is read from bytes."""
+"""The list of all kinds of question, and the decoder that picks one by its kind."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.models.federated._messages import Message
@@ -12,14 +12,12 @@ from panstream.models.federated._questions import CountTables, InfoQuestion, Loc
 from panstream.models.federated.secure_sums import JoinSum, SubmitSum
 
 Question: TypeAlias = InfoQuestion | CountTables | Vote | LocalModel | LocalScores | JoinSum | SubmitSum
-_KINDS: Mapping[str, type[Question]] = {
-    each.kind: each for each in (InfoQuestion, CountTables, Vote, LocalModel, LocalScores, JoinSum, SubmitSum)
-}
+_KINDS: Mapping[str, type[Question]] = {question.kind: question for question in get_args(Question)}
 
 
 @functools.lru_cache(maxsize=4)  # many holders in one process read the same question
 def read_question(data: bytes) -> Question:
-    """Read a question; raise InvalidBytes for anything that is not exactly one."""
+    """Decode one question; raise InvalidBytes for anything else, arrays and unknown fields included."""
     message = Message.decode(data)
     if message.arrays:
         raise InvalidBytes("a question has no arrays")

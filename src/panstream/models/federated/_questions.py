@@ -1,10 +1,11 @@
-"""What an analyst may ask a holder, what it costs, and how the holder answers: one class for each kind of question.
+"""The questions an analyst may put to a holder, each with its loss and the code that draws the answer.
 
 A question is a frozen value; its digest is its name in every ledger. ``run`` is the analyst's label: the same question
-under the same label is the same question, whenever it is asked, and gets the same answer for free. Another label is
-another question, with fresh noise and a fresh charge.
+under the same label gets the stored answer again, free of charge. Another label makes another question, with fresh
+noise and a fresh charge.
 
-An answer is computed from exact statistics, then noise on whole numbers is added, then nothing else happens to it.
+An answer is the exact statistics plus discrete noise, and nothing else: clipping, normalising and fitting are left to
+the analyst, so the loss of an answer is that of its noise.
 """
 
 from __future__ import annotations
@@ -34,29 +35,29 @@ from panstream.privacy.table_loss import table_kappa, table_sigma
 
 Noise: TypeAlias = Literal["laplace", "gaussian"]
 Groups: TypeAlias = tuple[int, ...] | None
+# Limits on the work that one question can cause, so that an analyst cannot keep a holder busy.
 _LARGEST_CELLS = 1 << 25
 _LARGEST_CANDIDATES = 1 << 20
 _LARGEST_TABLES = 1 << 20
 _LARGEST_DEGREE = 8
 
 
-_whole = one_of(lambda value: type(value) is int and 0 <= value < 1 << 31)
+_natural = one_of(lambda value: type(value) is int and 0 <= value < 1 << 31)
 _number = one_of(lambda value: type(value) in (int, float))
-_positions = list_of(_whole)
+_positions = list_of(_natural)
 _Text = Annotated[str, one_of(lambda value: isinstance(value, str) and len(value) <= 200)]
 _Number = Annotated[float, lambda value: float(_number(value))]
 _Noise = Annotated[Noise, lambda value: value]
 _Families = Annotated[tuple[tuple[int, ...], ...], lambda families: tuple(map(_positions, families))]
-Whole = Annotated[int, _whole]
+Natural = Annotated[int, _natural]
 
 
-def _check_cells(what: str, cells: int) -> None:
+def _check_cells(label: str, cells: int) -> None:
     if cells > _LARGEST_CELLS:
-        raise InvalidParameter(f"the {what} have {cells} cells, above the limit of {_LARGEST_CELLS}")
+        raise InvalidParameter(f"the {label} have {cells} cells, above the limit of {_LARGEST_CELLS}")
 
 
 def _check_degree(domain: Domain, degree: int, placed: int) -> None:
-    """Refuse what would keep a holder busy for ever."""
     if math.prod(sorted(domain.sizes)[-(degree + 1) :]) > _LARGEST_CELLS:
         raise InvalidParameter(f"a table of degree {degree} may be above the limit of {_LARGEST_CELLS} cells")
     candidates = math.comb(placed, degree) * len(domain)
@@ -83,7 +84,7 @@ class Table:
     """One table of counts: its attributes, its share of the budget, and optionally coarser categories.
 
     ``budget`` is epsilon for Laplace noise and rho for Gaussian noise. ``groups[a][code]`` is the group that a code of
-    the a-th attribute falls into; ``None`` keeps the attribute's own categories.
+    the a-th attribute falls into; ``None`` means the attribute's own categories.
     """
 
     attributes: tuple[int, ...]
@@ -102,17 +103,17 @@ class Table:
 
     @classmethod
     def read(cls, values: Any) -> Table:
-        """Read [attributes, budget, groups]."""
+        """Decode [attributes, budget, groups]; raise TypeError or InvalidParameter."""
         attributes, budget, groups = values
         joined = tuple(None if group is None else _positions(group) for group in groups)
         return cls(attributes=_positions(attributes), budget=float(_number(budget)), groups=joined)
 
     def group(self, axis: int) -> Groups:
-        """Return the grouping of one axis."""
+        """Return the group of each code along one axis, or None where codes are not grouped."""
         return self.groups[axis] if self.groups else None
 
     def shape(self, domain: Domain) -> tuple[int, ...]:
-        """Return the shape of the table once its codes are joined into groups."""
+        """Return the shape of the table after its codes are merged into groups."""
         groups = [self.group(axis) for axis in range(len(self.attributes))]
         return tuple(
             domain.sizes[attribute] if group is None else max(group) + 1
@@ -120,7 +121,7 @@ class Table:
         )
 
     def counts(self, statistics: Statistics) -> NDArray[np.int64]:
-        """Return the exact counts, with codes joined into groups."""
+        """Return the exact counts with codes merged into groups; without groups, the cached array itself."""
         counts = statistics.exact(self.attributes)
         for axis in range(counts.ndim):
             group = self.group(axis)
@@ -132,41 +133,41 @@ class Table:
 TablesAsked = Annotated[
     tuple[Table, ...],
     lambda tables: tuple(map(Table.read, tables)),
-    lambda tables: [[each.attributes, each.budget, each.groups] for each in tables],
+    lambda tables: [[table.attributes, table.budget, table.groups] for table in tables],
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question(MessageBody):
-    """A question as it travels."""
+    """A question with its run label."""
 
     run: _Text
 
     def write(self) -> bytes:
-        """Return the question's bytes: the same for the same question, everywhere."""
+        """Return the question's bytes: equal for equal questions on every platform."""
         return Message(kind=self.kind, fields=self.fields()).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfoQuestion(_Question):
-    """Who are you? Name, number of records (public), the domain's digest, the budget and what is left of it. Free."""
+    """Ask for a holder's name, number of records (public), domain digest, budget and what is left of it. Free."""
 
     kind = "introduce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordQuestion(_Question):
-    """A question about records: ``check`` raises InvalidParameter where it does not fit the domain.
+    """A question about records; ``check`` raises InvalidParameter where it does not fit the domain.
 
-    If it costs something, ``loss`` says what, which depends on the question alone, and ``draw`` gives a private answer
-    once ``check`` let the question pass.
+    Subclasses that are charged have ``loss``, a function of the question only and never of the records, and ``draw``,
+    which returns the private answer to a question that passed ``check``.
     """
 
     domain: _Text
 
     @property
     def assumption(self) -> str:
-        """Return what ``loss`` depends on; empty where it holds whatever others do."""
+        """Return the assumption that ``loss`` rests on; empty if it holds however other parties behave."""
         return ""
 
 
@@ -201,7 +202,7 @@ class CountTables(RecordQuestion):
         return Loss.pure(budgets) if self.noise == "laplace" else Loss.gaussian(budgets)
 
     def draw(self, statistics: Statistics, rng: NoiseSource) -> TablesAnswer:
-        """Add noise to every cell."""
+        """Add noise to every cell; tables of equal budgets that follow each other share one call."""
         exact = [table.counts(statistics) for table in self.tables]
         noisy = np.concatenate([counts.reshape(-1) for counts in exact])
         ends = np.cumsum([counts.size for counts in exact]).tolist()
@@ -209,7 +210,7 @@ class CountTables(RecordQuestion):
         start = 0
         for budget, run in itertools.groupby(zip(budgets, ends, strict=True), key=lambda pair: pair[0]):
             *_, (_, end) = run
-            _add_noise(noisy[start:end], self.noise, budget, rng)  # one call for tables of equal shares
+            _add_noise(noisy[start:end], self.noise, budget, rng)
             start = end
         pieces = np.split(noisy, ends[:-1])
         return TablesAnswer(
@@ -219,12 +220,12 @@ class CountTables(RecordQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote(RecordQuestion):
-    """Which attribute, with which ``min(degree, placed)`` of the placed ones as parents, would you add next?"""
+    """Ask which attribute to add next, with ``min(degree, placed)`` of the placed ones as its parents."""
 
     kind = "vote"
 
     placed: Annotated[tuple[int, ...], _positions]
-    degree: Whole
+    degree: Natural
     epsilon: _Number
 
     def __post_init__(self) -> None:
@@ -240,27 +241,27 @@ class Vote(RecordQuestion):
         _check_degree(domain, min(self.degree, len(self.placed)), len(self.placed))
 
     def candidates(self, count: int) -> list[Family]:
-        """Return every family that may be chosen out of so many attributes, in a fixed order."""
+        """Return every family that may be chosen in a domain of ``count`` attributes, in a fixed order."""
         return _candidates(self.placed, self.degree, count)
 
     def loss(self) -> Loss:
-        """Return the loss of one choice."""
+        """Return the loss of one run of the exponential mechanism."""
         return Loss.of_choice(self.epsilon)
 
     def draw(self, statistics: Statistics, rng: NoiseSource) -> VoteAnswer:
-        """Choose one family."""
+        """Choose one family by the exponential mechanism."""
         child, parents = statistics.vote(self.candidates(len(statistics.domain)), self.epsilon, rng)
         return VoteAnswer(child=child, parents=parents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel(RecordQuestion):
-    """A whole network learned by the holder alone: structure by votes with itself, tables with Laplace noise."""
+    """Ask for a network learned from this holder's records only: structure by private choices, then Laplace tables."""
 
     kind = "local-model"
 
-    degree: Whole
-    root: Whole
+    degree: Natural
+    root: Natural
     structure: _Number
     parameters: _Number
 
@@ -277,11 +278,11 @@ class LocalModel(RecordQuestion):
         _check_degree(domain, min(self.degree, len(domain) - 1), len(domain) - 1)
 
     def loss(self) -> Loss:
-        """Return the loss of both parts."""
+        """Return ``structure + parameters``, as pure epsilon."""
         return Loss.pure([self.structure, self.parameters])
 
     def draw(self, statistics: Statistics, rng: NoiseSource) -> LocalModelAnswer:
-        """Learn alone (Digalakis 2018, Algorithms 3.2 and 3.3): N-1 choices, then the tables that are needed."""
+        """Learn a network locally (Digalakis 2018, Algorithms 3.2 and 3.3): N - 1 choices, then the needed tables."""
         count = len(statistics.domain)
         placed = [self.root]
         parents: list[tuple[int, ...]] = [()] * count
@@ -320,11 +321,11 @@ class LocalScores(RecordQuestion):
         _check_cells("families", sum(math.prod(domain.shape(family)) for family in self.families))
 
     def loss(self) -> Loss:
-        """Return the loss of all scores."""
+        """Return ``epsilon``, as equal shares of one score each."""
         return Loss.pure([equal_share(self.epsilon, len(self.families))] * len(self.families))
 
     def draw(self, statistics: Statistics, rng: NoiseSource) -> ScoresAnswer:
-        """Add noise to every score, for families of two values less."""
+        """Add Laplace noise to every score; binary families have a smaller sensitivity and get less."""
         score_epsilon = equal_share(self.epsilon, len(self.families))
         scores = np.array([statistics.score(family) for family in self.families], np.int64)
         binary = np.array([statistics.is_binary(family) for family in self.families])

@@ -1,6 +1,6 @@
-"""The exact statistics of a holder's records, and choices among families by them.
+"""Exact statistics of a holder's records, and private choices among families by them.
 
-They are cached beside the records they come from and never leave; only what noise was added to does.
+Exact numbers stay in the holder's process, cached next to the records; only noisy ones are sent.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SLACK = 2  # a score is rounded down to a whole number, and computed in floatin
 class Statistics:
     """The exact counts and scores of one table of records, computed once each."""
 
-    __slots__ = ("_kept", "_scores", "_tables", "records")
+    __slots__ = ("_cached_cells", "_scores", "_tables", "records")
 
     def __init__(self, records: Records) -> None:
         self.records = records
         self._scores: dict[tuple[int, ...], int] = {}
         self._tables: dict[tuple[int, ...], NDArray[np.int64]] = {}
-        self._kept = 0
+        self._cached_cells = 0
 
     @property
     def domain(self) -> Domain:
@@ -45,29 +45,29 @@ class Statistics:
         return self.records.domain
 
     def exact(self, attributes: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return exact counts, which must not be changed."""
+        """Return exact counts, cached up to 2^22 cells in all; callers must not write to them."""
         table = self._tables.get(attributes)
         if table is None:
             table = contingency(self.records, attributes)
-            if self._kept + table.size <= _LARGEST_CACHE:
+            if self._cached_cells + table.size <= _LARGEST_CACHE:
                 self._tables[attributes] = table
-                self._kept += table.size
+                self._cached_cells += table.size
         return table
 
     def score(self, family: tuple[int, ...]) -> int:
         """Return the mutual information of (*parents, child) in whole units of 2^-24 bits."""
         score = self._scores.get(family)
         if score is None:
-            # Two attributes say the same about each other either way, so one table serves both.
+            # The mutual information of two attributes is symmetric, so one table serves both directions.
             key = tuple(sorted(family)) if len(family) == 2 else family
             score = math.floor(mutual_information(self.exact(key)) * _SCORE_UNIT)
             self._scores[family] = score
         return score
 
     def sensitivity(self, binary: bool) -> int:
-        """Return that of a score in whole units, for this holder's own number of records.
+        """Return the sensitivity of a score in whole units, for this holder's own number of records.
 
-        The general one is never smaller than that of binary families.
+        For families that are not binary it is the maximum of both formulas, so it is never below the binary one.
         """
         kinds = (True,) if binary else (True, False)
         records = max(1, len(self.records))
@@ -82,7 +82,11 @@ class Statistics:
         return sizes[family[-1]] <= 2 or math.prod(sizes[parent] for parent in family[:-1]) <= 2
 
     def vote(self, candidates: Sequence[Family], epsilon: float | Fraction, rng: NoiseSource) -> Family:
-        """Choose what comes next by the exponential mechanism on mutual information."""
+        """Choose a family by the exponential mechanism on mutual information.
+
+        Privacy:
+            Pure ``epsilon``, one record replaced: utilities are whole units whose sensitivity includes the rounding.
+        """
         binary = all(self.is_binary((*parents, child)) for child, parents in candidates)
         utilities = np.array([self.score((*parents, child)) for child, parents in candidates], np.int64)
         rate = choice_rate(epsilon, self.sensitivity(binary))
@@ -90,6 +94,6 @@ class Statistics:
 
 
 def needed_tables(placed: Sequence[int], parents: Sequence[tuple[int, ...]], degree: int) -> list[tuple[int, ...]]:
-    """Return the families whose tables suffice: N - k of them, since the first k lie within the next one's family."""
+    """Return the N - k families whose tables suffice: the first k families are subsets of the next one."""
     chain = [(*parents[child], child) for child in placed]
     return chain[min(degree, len(chain) - 1) :]

@@ -1,4 +1,4 @@
-"""The analyst's side: asks all holders, checks what comes back, goes on without those that fail."""
+"""The analyst's side: ask all holders, check their answers, and continue without holders that fail."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ from panstream.privacy.holder_loss import record_claim
 from panstream.privacy.table_loss import table_kappa, table_sigma
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
-_FAR = 20.0  # standard deviations: a table further off than this did not come from the law that was asked for
+# A sum of cells further than this many standard deviations from the number of records does not come from the noise
+# that was asked for: a Gaussian exceeds 20 with probability 6e-89, a Laplace variable with 5e-13.
+_MAX_DEVIATIONS = 20.0
 
 
 class Channel(Protocol):
-    """A way to one holder: anything with a name that takes bytes and returns bytes, a `Holder` itself included.
+    """A connection to one holder: sends the bytes of a question and returns those of the answer.
 
-    ``remote`` channels are asked at the same time, each in a thread.
+    A `Holder` in this process is its own channel. Remote channels are asked concurrently, each in a thread.
     """
 
     @property
     def name(self) -> str:
-        """Return how the run speaks of this holder until it has introduced itself."""
+        """Return the label of the holder in reports until its own name is known."""
 
     @property
     def remote(self) -> bool:
-        """Return whether asking takes long without using this process."""
+        """Return whether a question waits for another process, so that threads gain time."""
 
     def answer(self, data: bytes) -> bytes:
         """Return the bytes of the answer to a question, or raise `PeerUnreachable`."""
@@ -53,7 +55,7 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FederatedModel:
-    """A network, the claim towards every record of every holder, who took part and who was left out."""
+    """A network, the claim about every record of every holder, and which holders took part or were dropped."""
 
     network: BayesianNetwork | Mixture
     claim: Claim
@@ -77,7 +79,7 @@ class SummedTables:
     holders: int
 
     def lookup(self) -> baselines.Tables:
-        """Return the tables by attributes in any order; smaller ones are summed from these."""
+        """Return a lookup of tables by attributes in any order; it sums smaller tables from these."""
         return baselines.marginal_tables(dict(zip(self.attributes, self.tables, strict=True)))
 
 
@@ -85,9 +87,9 @@ class Federation:
     """A run over several holders: channels to them, or the holders themselves where they are in this process.
 
     ``run`` labels the questions: run the same label again and every holder sends its stored answers, free of charge;
-    the default is a new label. A holder that stays unreachable after ``attempts``, refuses, or sends what is not an
-    answer is left out from then on; with fewer than ``minimum`` left the run stops. ``report`` is called with a line of
-    public text for everything that happens.
+    the default is a new random label. A holder that is unreachable in ``attempts`` tries, refuses, or sends an invalid
+    answer is dropped for the rest of the run; with fewer than ``minimum`` holders the run raises FederationAborted.
+    ``report`` is called with a line of public text for every event.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class Federation:
         checks.require_at_least(1, attempts=attempts)
         self.domain = domain
         self.schema = domain.digest()
-        self.run = _label() if run is None else run
+        self.run = _random_label() if run is None else run
         self.minimum = minimum
         self.dropped: dict[str, str] = {}
         self.questions = 0
@@ -115,7 +117,7 @@ class Federation:
 
     @property
     def holders(self) -> list[HolderInfo]:
-        """Return the holders that take part, in the order given; introduces them first where that was not done."""
+        """Return the holders that take part, in the order given; the first access asks all of them for their info."""
         if self._present is None:
             self._introduce()
         assert self._present is not None
@@ -127,13 +129,16 @@ class Federation:
         return sum(holder.records for holder in self.holders)
 
     def introductions(self) -> list[HolderInfo]:
-        """Ask the holders that take part what they have spent by now."""
+        """Ask the holders that take part for their current info, such as the epsilon they have spent."""
         return list(self._ask(InfoQuestion(run=self.run), HolderInfo, lambda _, __: None).values())
 
     def ask(
         self, question: Question, kind: type[AnswerT], check: Callable[[AnswerT, HolderInfo], None]
     ) -> list[tuple[HolderInfo, AnswerT]]:
-        """Ask all holders; return (holder, answer) of those that gave one which ``check`` let pass."""
+        """Ask all holders; return (holder, answer) of those whose answer passed ``check``.
+
+        ``check`` rejects an answer by raising InvalidParameter, which drops the holder.
+        """
         if not self.holders:
             raise FederationAborted("no holder takes part")
         assert self._present is not None
@@ -143,19 +148,19 @@ class Federation:
     def sums(self, noise: Noise, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> SummedTables:
         """Ask for noisy tables and add them up. ``clip`` cuts every holder's negatives first, which biases the sum.
 
-        A method that may ask for the same tables twice names the ``part`` of the run: the same question would only
-        bring the same answer again.
+        A method that asks for the same tables twice must name the ``part`` of the run: an equal question gets the
+        stored answer, with the same noise.
         """
         run = f"{self.run} {part}" if part else self.run
         question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))
         single = [_deviation(noise, table.budget) for table in tables]
 
-        def plausible(counts: Sequence[NDArray[np.int64]], who: HolderInfo) -> None:
-            _add_up(counts, single, who.records, "its tables do")
+        def plausible(counts: Sequence[NDArray[np.int64]], holder: HolderInfo) -> None:
+            _check_totals(counts, single, holder.records, "its tables do")
 
-        return self._added(question, tables, single, plausible, clip=clip)
+        return self._sum_answers(question, tables, single, plausible, clip=clip)
 
-    def _added(
+    def _sum_answers(
         self,
         question: Question,
         tables: Sequence[Table],
@@ -164,66 +169,55 @@ class Federation:
         *,
         clip: bool = False,
     ) -> SummedTables:
-        """Ask for tables whose cells have noise of ``single`` standard deviations at one holder, and add them up."""
+        """Ask for tables and add them up; ``single`` has the noise's standard deviation per table at one holder."""
         shapes = [table.shape(self.domain) for table in tables]
 
-        def shaped(answer: TablesAnswer, who: HolderInfo) -> None:
+        def shaped(answer: TablesAnswer, holder: HolderInfo) -> None:
             if [table.shape for table in answer.tables] != shapes:
                 raise InvalidParameter("its tables have other shapes than those asked for")
-            check(answer.tables, who)
+            check(answer.tables, holder)
 
         answers = self.ask(question, TablesAnswer, shaped)
         totals = [np.zeros(shape, np.int64) for shape in shapes]
         for _, answer in answers:
             for total, table in zip(totals, answer.tables, strict=True):
-                total += np.maximum(table, 0) if clip else table  # modulo 2^64: the masks of a secure sum cancel
+                total += np.maximum(table, 0) if clip else table  # modulo 2^64, where the masks of secure sums cancel
         return SummedTables(
             attributes=tuple(table.attributes for table in tables),
             tables=tuple(totals),
             deviations=tuple(deviation * math.sqrt(len(answers)) for deviation in single),
-            records=sum(who.records for who, _ in answers),
+            records=sum(holder.records for holder, _ in answers),
             holders=len(answers),
         )
 
     def secure_sums(self, tables: Sequence[Table], *, colluders: int | None = None) -> SummedTables:
         """Ask for tables that can be read only as a sum, with the noise of one holder; see federated.secure_sums.
 
-        Every holder must answer to the end. Who fails before the sum is closed is left out at no cost; after that the
-        run stops, and another run is charged again.
+        A holder that fails in the first round (keys, free of charge) is dropped and the round is repeated without it.
+        A failure in the second round leaves masks that nobody can remove: the run raises FederationAborted, and another
+        run is charged again.
         """
         while True:
-            members = sorted(self.holders, key=lambda member: member.holder)
-            names = tuple(member.holder for member in members)
-            many = default_colluders(len(names)) if colluders is None else colluders
-            fields: dict[str, Any] = {
-                "run": self.run,
-                "domain": self.schema,
-                "tables": tuple(tables),
-                "members": names,
-                "colluders": many,
-            }
-            opened = {
-                who.holder: opening for who, opening in self.ask(JoinSum(**fields), KeyAnnouncement, lambda _, __: None)
-            }
-            if len(opened) == len(names):
+            names = tuple(sorted(holder.holder for holder in self.holders))
+            allowed = default_colluders(len(names)) if colluders is None else colluders
+            join = JoinSum(run=self.run, domain=self.schema, tables=tuple(tables), members=names, colluders=allowed)
+            keys = {holder.holder: key for holder, key in self.ask(join, KeyAnnouncement, lambda _, __: None)}
+            if len(keys) == len(names):
                 break
-        question = SubmitSum(**fields, openings=tuple(opened[name] for name in names))
-        single = [math.sqrt(noise_share(table.budget, len(names), many).variance) for table in tables]
-        sums = self._added(question, tables, single, lambda _, __: None)
+        question = SubmitSum.after(join, [keys[name] for name in names])
+        single = [math.sqrt(noise_share(table.budget, len(names), allowed).variance) for table in tables]
+        sums = self._sum_answers(question, tables, single, lambda _, __: None)
         if sums.holders < len(names):
             raise FederationAborted(
                 "a holder failed after the sum was closed, and the others' parts cannot be read without it; "
                 "run again under another label (it is charged again)"
             )
-        _add_up(sums.tables, sums.deviations, sums.records, "the sum does")
+        # One masked vector looks uniform, so only the sum can be checked for plausibility.
+        _check_totals(sums.tables, sums.deviations, sums.records, "the sum does")
         return sums
 
-    def all_sums(self, noise: Noise, degree: int, budget: float, *, clip: bool = False) -> SummedTables:
-        """Ask for the tables of all sets of ``degree + 1`` attributes (of all attributes where there are fewer)."""
-        return self.sums(noise, self.all_tables(degree, budget), clip=clip)
-
     def all_tables(self, degree: int, budget: float) -> list[Table]:
-        """Return the tables of all sets of ``degree + 1`` attributes, at equal shares of the budget."""
+        """Return the tables of all sets of ``degree + 1`` attributes (or of all attributes), at equal shares."""
         size = min(degree + 1, len(self.domain))
         count = math.comb(len(self.domain), size)
         assert count < 1 << 20, "too many tables"
@@ -240,7 +234,10 @@ class Federation:
         assumption: str = "",
         **facts: Any,
     ) -> FederatedModel:
-        """Return the result of a run in which every holder spent at most (epsilon, delta) under ``assumption``."""
+        """Return the result of a run in which each holder spent at most (epsilon, delta) under ``assumption``.
+
+        The claim is the worst over the holders; one whose noise came from a test generator voids it.
+        """
         present = self.holders
         holder_claim = record_claim(
             epsilon,
@@ -249,9 +246,9 @@ class Federation:
             public=("the number of records of every holder",),
             assumption=assumption,
         )
-        open_to_all = holder_claim.without_privacy("the noise of a holder came from a test source")
+        void_claim = holder_claim.without_privacy("the noise of a holder came from a test source")
         claim = replace(
-            compose_per_holder([holder_claim if holder.secure else open_to_all for holder in present]),
+            compose_per_holder([holder_claim if holder.secure else void_claim for holder in present]),
             releases=holder_claim.releases,
         )
         return FederatedModel(
@@ -284,13 +281,13 @@ class Federation:
         self._require_minimum()
         self.report(
             f"{len(introductions)} holders take part: "
-            + ", ".join(f"{who.holder} ({who.records:,})" for who in introductions.values())
+            + ", ".join(f"{holder.holder} ({holder.records:,})" for holder in introductions.values())
         )
 
     def _ask(self, question: Question, kind: type[AnswerT], check: Callable[..., None]) -> dict[int, AnswerT]:
         assert self._present is not None
         answers = self._gather({index: self._channels[index] for index in self._present}, question, kind, check)
-        self._present = {index: who for index, who in self._present.items() if index in answers}
+        self._present = {index: holder for index, holder in self._present.items() if index in answers}
         self._require_minimum()
         return answers
 
@@ -301,29 +298,35 @@ class Federation:
         name = digest(data)
         self.questions += 1
 
-        def one(index: int) -> tuple[int, AnswerT | str]:
-            return index, self._one(channels[index], data, name, kind, lambda answer: check(answer, self._known(index)))
+        present = self._present or {}
+
+        def ask_channel(index: int) -> AnswerT | str:
+            return self._answer_or_reason(
+                channels[index], data, name, kind, lambda answer: check(answer, present.get(index))
+            )
 
         if any(channel.remote for channel in channels.values()):
             with ThreadPoolExecutor(min(32, len(channels))) as pool:
-                replies = list(pool.map(one, channels))
+                replies = list(pool.map(ask_channel, channels))
         else:
-            replies = [one(index) for index in channels]
+            replies = [ask_channel(index) for index in channels]
         answers: dict[int, AnswerT] = {}
-        for index, answer in replies:
-            if isinstance(answer, str):
-                introduction = self._known(index)
-                who = introduction.holder if introduction else channels[index].name
-                self.dropped[who] = answer
-                self.report(f"{who} is left out: {answer}")
+        for index, reply in zip(channels, replies, strict=True):
+            if isinstance(reply, str):
+                holder = present[index].holder if index in present else channels[index].name
+                self.dropped[holder] = reply
+                self.report(f"{holder} is left out: {reply}")
             else:
-                answers[index] = answer
+                answers[index] = reply
         return answers
 
-    def _one(
+    def _answer_or_reason(
         self, channel: Channel, data: bytes, name: str, kind: type[AnswerT], check: Callable[[AnswerT], None]
     ) -> AnswerT | str:
-        """Return the answer, or why there is none. Asking again is free: the holder's ledger knows the question."""
+        """Return the answer, or why there is none.
+
+        Retries cost no budget: the holder's ledger returns the stored answer to an equal question.
+        """
         reason = "it did not answer"
         for _ in range(self._attempts):
             try:
@@ -345,13 +348,10 @@ class Federation:
             return answer
         return reason
 
-    def _known(self, index: int) -> HolderInfo | None:
-        return (self._present or {}).get(index)
-
     def _require_minimum(self) -> None:
         remaining = len(self._present or {})
         if remaining < self.minimum:
-            reasons = "; ".join(f"{who}: {why}" for who, why in self.dropped.items())
+            reasons = "; ".join(f"{holder}: {reason}" for holder, reason in self.dropped.items())
             raise FederationAborted(f"{remaining} holders are left where at least {self.minimum} are needed. {reasons}")
 
 
@@ -361,13 +361,13 @@ def _deviation(noise: Noise, budget: float) -> float:
     return math.sqrt(DiscreteGaussian.at_least(table_sigma(budget)).variance)
 
 
-def _add_up(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], records: int, what: str) -> None:
+def _check_totals(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], records: int, label: str) -> None:
     for table, deviation in zip(tables, deviations, strict=True):
         off = abs(float(table.sum(dtype=np.float64)) - records)
-        if off > _FAR * max(deviation, 1.0) * math.sqrt(table.size):
-            raise InvalidParameter(f"{what} not add up to the number of records, even with the noise")
+        if off > _MAX_DEVIATIONS * max(deviation, 1.0) * math.sqrt(table.size):
+            raise InvalidParameter(f"{label} not add up to the number of records, even with the noise")
 
 
-def _label() -> str:
+def _random_label() -> str:
     with NoiseSource() as rng:
         return "".join(f"{int(word):08x}" for word in rng.uniform_below(1 << 32, 4))

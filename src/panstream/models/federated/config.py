@@ -1,4 +1,4 @@
-"""Configuration files of holders and of runs."""
+"""Read the TOML files of ``panstream holder`` and ``panstream federate``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ METHODS: dict[str, Any] = {
 }
 _IDENTITY = ("certificate", "key", "authority")
 _ROSTER = ("signing_key", "members", "colluders")
+_METHOD_OPTIONS: dict[str, type] = {"degree": int, "secure": bool, "colluders": int}
 PURE = ("noisy-statistics", "majority-voting", "noisy-model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderConfig:
-    """One holder: its table, its budget, its ledger, where it listens and who may ask."""
+    """One holder: its table, budget and ledger, the address it listens on and the analysts that may ask."""
 
     name: str
     data: Path
@@ -49,7 +50,7 @@ class HolderConfig:
 
     @classmethod
     def read(cls, path: Path) -> HolderConfig:
-        """Read the file of ``panstream holder``."""
+        """Read the file of ``panstream holder``; raise ConfigError for unknown keys and wrong types."""
         folder = path.parent
         table = Section("the file", load_config_file(path), {"holder"})
         allowed_keys = {*cls.__dataclass_fields__, *_IDENTITY, *_ROSTER} - {"identity", "roster"}
@@ -69,7 +70,7 @@ class HolderConfig:
         )
 
     def open(self) -> Holder:
-        """Read the table and open the ledger."""
+        """Read the table, open the ledger and return the holder, which the caller closes."""
         records = Records.load(self.data, Domain.load(self.domain))
         return Holder(
             self.name, records, epsilon=self.epsilon, delta=self.delta, ledger=self.ledger, roster=self.roster
@@ -78,7 +79,7 @@ class HolderConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderAddress:
-    """A holder as a run sees it: at a url, or with data that a process started by the run serves."""
+    """A holder of a run: reached at ``url``, or started by the run as a local process that serves ``data``."""
 
     name: str
     url: str | None = None
@@ -89,7 +90,7 @@ class HolderAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """What to learn from whom."""
+    """One federated run: the method with its budget, the domain and the holders to ask."""
 
     method: Any
     domain: Path
@@ -102,18 +103,14 @@ class RunConfig:
 
     @classmethod
     def read(cls, path: Path) -> RunConfig:
-        """Read the file of ``panstream federate``."""
+        """Read the file of ``panstream federate``; raise ConfigError for unknown keys and wrong types."""
         folder = path.parent
         table = Section("the file", load_config_file(path), {"federation", "holder"})
         members = tuple(_member(holder, folder) for holder in table.required("holder", list))
         remote = any(member.url is not None for member in members)
-        allowed_keys = {*cls.__dataclass_fields__, "epsilon", "delta", "degree", "secure", "colluders"} - {
-            "members",
-            "identity",
-        }
-        run = Section(
-            "[federation]", table.required("federation", dict), {*allowed_keys, *(_IDENTITY if remote else ())}
-        )
+        fields = set(cls.__dataclass_fields__) - {"members", "identity"}
+        allowed_keys = {*fields, "epsilon", "delta", *_METHOD_OPTIONS, *(_IDENTITY if remote else ())}
+        run = Section("[federation]", table.required("federation", dict), allowed_keys)
         if len({member.name for member in members}) != len(members) or not members:
             raise ConfigError("[[holder]] must be given at least once, each with a name of its own")
         test = run.optional("test", str)
@@ -151,18 +148,16 @@ def _method(run: Section) -> Any:
     delta = run.optional("delta", float, 0.0)
     if delta or name not in PURE:
         options["delta"] = delta
-    for key, kind in (("degree", int), ("secure", bool), ("colluders", int)):
-        if run.has(key):
-            options[key] = run.optional(key, kind)
-    surplus = next((key for key in ("degree", "secure", "colluders") if key in options), "delta")
+    options |= {key: run.optional(key, kind) for key, kind in _METHOD_OPTIONS.items() if run.has(key)}
+    surplus = next((key for key in _METHOD_OPTIONS if key in options), "delta")
     return translate_errors(
         lambda: METHODS[name](**options), TypeError, lambda _: ConfigError(f"method {name!r} takes no {surplus}")
     )
 
 
 def _member(values: Any, folder: Path) -> HolderAddress:
-    away = isinstance(values, dict) and "url" in values and "data" not in values
-    section = Section("[[holder]]", values, ("name", "url") if away else HolderAddress.__dataclass_fields__)
+    is_remote = isinstance(values, dict) and "url" in values and "data" not in values
+    section = Section("[[holder]]", values, ("name", "url") if is_remote else HolderAddress.__dataclass_fields__)
     url = section.optional("url", str)
     data = section.optional("data", str)
     if (url is None) == (data is None):

@@ -1,9 +1,8 @@
-"""From noisy sums to probabilities: what the analyst knows about the noise, put to use. Post-processing only.
+"""Estimate probabilities from noisy sums. Post-processing only.
 
-Counts are nonnegative and add up to a public total, the noise's standard deviation is public too. A table of one
-attribute is estimated by its posterior mean under a sparse prior, Gamma(1/4) for every count; a table of two by
-shrinking what differs from independence as far as the noise suggests (empirical Bayes), with the margins that are
-already known.
+The counts are nonnegative and add up to a public total, and the noise's standard deviation is public too. A table of
+one attribute is estimated by its posterior mean under a sparse prior, Gamma(1/4) for every count. A table of two keeps
+its margins, and its deviation from independence is shrunk as far as the noise suggests (empirical Bayes).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def _positive_part(t: Floats, shape: float) -> Floats:
 
 
 def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape: float = _SPARSE) -> Floats:
-    """Return the posterior mean of the shares of one table whose counts add up to ``total``. None is 0.
+    """Return the posterior mean of the shares of one table whose counts add up to ``total``; all are positive.
 
     >>> posterior_shares(np.array([900, 130, -30]), 50.0, 1000).round(2).tolist()
     [0.89, 0.1, 0.01]
@@ -58,7 +57,7 @@ def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _PairPosterior:
-    """A joint distribution of two attributes with given margins; ``evidence`` is its log likelihood gain over none."""
+    """A joint distribution of two attributes; ``evidence`` is its gain in log likelihood over independence."""
 
     joint: Floats
     information: float
@@ -73,9 +72,9 @@ def posterior_pair(
 ) -> _PairPosterior:
     """Return the joint distribution with margins ``rows`` and ``columns``, shrunk towards independence.
 
-    What differs from independence is taken as Gaussian with a variance that is a multiple of one of two shapes (the
-    square of the expected count, or the expected count); the multiple with the largest likelihood wins, and 0 means
-    independent.
+    The deviation from independence is modelled as Gaussian, with a variance that is a multiple of one of two shapes
+    (the square of the expected count, or the expected count); the multiple with the largest likelihood is taken, and 0
+    means independent.
     """
     expected = total * np.outer(rows, columns)
     residual = np.asarray(noisy, np.float64) - expected

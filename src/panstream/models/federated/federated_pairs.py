@@ -1,4 +1,4 @@
-"""All pairs over several holders: one question for every table of one and two attributes, one mixture."""
+"""A mixture over several holders, from one question for the tables of all attributes and pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from panstream.primitives import validation as checks
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.composition import zcdp_rho
 
-_ONES = 0.3  # of rho, for the tables of single attributes
+_ONES = 0.3  # share of rho for the tables of single attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,9 @@ class FederatedPairs:
     """A mixture, or a forest, from the noisy tables of all attributes and pairs, asked for in one question.
 
     **Privacy.** (epsilon, delta) towards every record, replace-one. With ``secure`` the tables can be read only as a
-    sum over all holders, with the noise that one holder would need instead of its square root of M fold: the promise is
-    then made to an analyst who has up to ``colluders`` of the M holders on its side (a third of them by default), and
-    it is computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519). Holders need a roster for it.
+    sum over all holders, with the noise of one holder instead of sqrt(M) times as much. The claim then holds against an
+    analyst that colludes with up to ``colluders`` of the M holders (a third of them by default), and it is
+    computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519). Holders need a roster for it.
 
     Needs two attributes or more.
     """
@@ -43,7 +43,7 @@ class FederatedPairs:
             raise InvalidParameter("colluders is for secure sums: give secure=True too")
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once (twice with ``secure``: keys first), then fit."""
+        """Ask one question (two with ``secure``: keys first), then fit a mixture to the sums."""
         domain = federation.domain
         if len(domain) < 2:
             raise InvalidParameter("all pairs need two attributes or more")

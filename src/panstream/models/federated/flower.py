@@ -2,10 +2,10 @@
 
 ``client_app()`` answers ``query`` messages for the holder whose file the node's configuration names
 (``holder="/path/north.toml"``); ``server_app()`` runs the method of the file that the run's configuration names
-(``federation``, ``out``). Flower may start a new process for every message, which is fine: what was answered and
-charged is in the ledger, one-time keys of secure sums included. A round costs seconds there, so methods ask few
-questions with many tables each (three for `FederatedTree`). Secure sums are ours, not Flower's SecAgg+
-(docs/howto/flower.md says why): the SuperLink relays openings that are signed by keys the holders have pinned.
+(``federation``, ``out``). Flower may start a new process for every message; answers, charges and the one-time keys of
+secure sums are in the ledger, so nothing is lost. A round takes seconds there, so methods ask few questions with many
+tables each (three for `FederatedTree`). Secure sums use this package's protocol, not Flower's SecAgg+
+(docs/howto/flower.md gives the reason): the SuperLink relays keys that are signed by keys the holders have pinned.
 
 Use TLS and node keys (docs/howto/flower.md). Flower's telemetry is switched off by importing this module; set
 FLWR_TELEMETRY_ENABLED=0 for its own commands too.
@@ -54,7 +54,7 @@ def _data(content: Any) -> bytes:
 
 
 def client_app() -> Any:
-    """Return a ClientApp that answers for one holder; its ledger makes every answer durable before it leaves."""
+    """Return a ClientApp that answers for one holder; its ledger makes every answer durable before it is sent."""
     flwr = _flower()
     app = flwr.clientapp.ClientApp()
 
@@ -97,7 +97,7 @@ def server_app() -> Any:
 
 
 class _GridChannel:
-    """A way to one Flower node. Grids are not made for several threads, so ``lock`` guards each call."""
+    """A channel to one Flower node. A Flower Grid is not thread-safe, so ``lock`` guards each call."""
 
     remote = True
 
@@ -109,7 +109,10 @@ class _GridChannel:
         self._timeout = timeout
 
     def answer(self, data: bytes) -> bytes:
-        """Push a query and wait for the reply; all holders are asked in the same round."""
+        """Push a query and wait for the reply; raise PeerUnreachable after ``timeout`` seconds or on an error.
+
+        The lock is released between polls, so that all holders are asked in the same round.
+        """
         flwr = _flower()
         message = flwr.app.Message(_content(data), dst_node_id=self._node, message_type=flwr.app.MessageType.QUERY)
         with self._lock:

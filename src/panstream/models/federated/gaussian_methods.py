@@ -1,4 +1,4 @@
-"""Methods with Gaussian noise, whose sums are never cut: what is known about the noise goes into the estimates."""
+"""Methods with Gaussian noise. Sums are not clipped; the estimates use the known distribution of the noise instead."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ from panstream.privacy.table_loss import table_sigma
 Floats: TypeAlias = NDArray[np.float64]
 Groups: TypeAlias = list[NDArray[np.int64]]
 Pairs: TypeAlias = list[tuple[int, int]]
-_Found: TypeAlias = "tuple[_Edge, NDArray[np.int64], float]"  # an edge, its sums, and their noise
+_MeasuredEdge: TypeAlias = "tuple[_Edge, NDArray[np.int64], float]"  # an edge, its sums, and their noise
 
-_PSEUDOCOUNT = 0.3  # of the noise's standard deviation: what an empty cell looks like
-_INFORMATIVE = 0.2  # share of the smaller entropy that a pair worth asking about is expected to have in common
-_VISIBLE = 3.0  # how many standard deviations such a pair must stand out by
+_PSEUDOCOUNT = 0.3  # per cell, in standard deviations of the noise
+_INFORMATIVE = 0.2  # mutual information that a pair worth asking about is expected to have, over the smaller entropy
+_MIN_SIGNAL = 3.0  # standard deviations by which such a pair must exceed the noise
 _CELL = 3.0  # a cell of a pair table should hold this many standard deviations on average
-_HOPELESS = 14.0  # noise of all margins together, in records: beyond this, asking about pairs costs more than it brings
-_EVIDENCE = 1.0  # log likelihood that a pair must gain over independence
+# Noise of all margins together, over the number of records. Beyond this, a question about pairs takes more accuracy
+# from the margins than its edges add.
+_MAX_MARGIN_NOISE = 14.0
+_MIN_EVIDENCE = 1.0  # log likelihood that a pair must gain over independence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class IndependentMarginals:
         checks.require_finite(epsilon=self.epsilon)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once."""
+        """Ask one question for all margins and return the product of their posterior means."""
         domain = federation.domain
         budget = zcdp_rho(self.epsilon, self.delta) if self.delta else self.epsilon
         shares = _size_shares(domain.sizes) if self.by_size else [1 / len(domain)] * len(domain)
@@ -64,7 +66,7 @@ class IndependentMarginals:
 
 
 def _ask_margins(federation: Federation, noise: Noise, budgets: Sequence[float], part: str = "") -> list[Floats]:
-    """Return the distributions of all attributes, one by one, from their noisy sums."""
+    """Return the estimated distribution of each attribute from its noisy sums."""
     tables = [Table(attributes=(attribute,), budget=budget) for attribute, budget in enumerate(budgets)]
     sums = federation.sums(noise, tables, part=part)
     noisy = zip(sums.tables, sums.deviations, strict=True)
@@ -85,8 +87,7 @@ class GaussianSums:
     **Privacy.** (epsilon, delta) towards every record, replace-one. T tables at rho/T each need noise of
     ``sqrt(T/rho)`` per cell where Laplace noise grows with T itself.
 
-    Sums are left unclipped; what is known about the noise goes into the estimates
-    (`panstream.models.federated.estimates`).
+    Sums are not clipped; the estimates use the known noise (`panstream.models.federated.estimates`).
     """
 
     epsilon: float
@@ -100,15 +101,16 @@ class GaussianSums:
         checks.require_probability(delta=self.delta)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once."""
+        """Ask one question; with ``degree=1`` fit a forest to posterior pairs, else smooth and search greedily."""
         domain = federation.domain
-        sums = federation.all_sums("gaussian", self.degree, zcdp_rho(self.epsilon, self.delta))
+        tables = federation.all_tables(self.degree, zcdp_rho(self.epsilon, self.delta))
+        sums = federation.sums("gaussian", tables)
         if self.degree == 1 and len(domain) > 1:
             network = _pair_forest(domain, sums)
         else:
-            tables = sums.lookup()
-            parents = greedy(domain, tables, self.degree, root=self.root)
-            network = fit_tables(domain, parents, tables, pseudocount=_PSEUDOCOUNT * sums.deviations[0])
+            lookup = sums.lookup()
+            parents = greedy(domain, lookup, self.degree, root=self.root)
+            network = fit_tables(domain, parents, lookup, pseudocount=_PSEUDOCOUNT * sums.deviations[0])
         return federation.finish(
             network, "Gaussian sums", epsilon=self.epsilon, delta=self.delta, tables=len(sums.tables)
         )
@@ -139,11 +141,11 @@ def _margin(attribute: int, size: int, sums: SummedTables) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedTree:
-    """A tree network (a forest, where the noise hides what is left) from three questions with Gaussian noise.
+    """A tree network (a forest where noise hides further edges) from three questions with Gaussian noise.
 
     1. All margins; larger tables get more of the budget.
-    2. Tables of pairs. From the noisy margins and the known noise the analyst decides which pairs could stand out at
-       all, and joins neighbouring codes into groups so that a cell is worth its noise.
+    2. Tables of pairs. From the noisy margins and the known noise the analyst decides which pairs could exceed the
+       noise, and merges neighbouring codes into groups so that an average cell exceeds its noise.
     3. The edges of the heaviest forest a second time, both answers combined.
 
     **Privacy.** (epsilon, delta) towards every record, replace-one: the three questions share rho. The later questions
@@ -168,7 +170,7 @@ class FederatedTree:
             raise InvalidParameter("margins and pairs together must leave something for the edges")
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask three times; once where there is one attribute only, or where no pair could stand out of the noise."""
+        """Ask three questions; only the first if there is one attribute, or if no pair could exceed the noise."""
         domain = federation.domain
         rho = zcdp_rho(self.epsilon, self.delta)
         first = self._first_share(domain, federation.records, len(federation.holders), rho)
@@ -176,7 +178,7 @@ class FederatedTree:
         budgets = [first * rho * share for share in _size_shares(domain.sizes)]
         margins = _ask_margins(federation, "gaussian", budgets, "margins")
         pair_count = 0
-        edges = []
+        edges: list[_Edge] = []
         if first < 1.0:
             pairs, groups = _plan(domain, margins, federation.records, len(federation.holders), second * rho)
             pair_count = len(pairs)
@@ -184,13 +186,10 @@ class FederatedTree:
             measured_edges = _ask_pairs(federation, margins, pairs, groups, second * rho)
             federation.report(f"{len(measured_edges)} edges found")
             third = (1.0 - first - second) * rho
-            # finer groups only where the noise is smaller than before
+            # Finer groups pay off only if a table now gets more budget than in the second question.
             better = len(measured_edges) * second * rho < third * pair_count
-            edges = (
-                _ask_again(federation, margins, None if better else groups, measured_edges, third)
-                if measured_edges
-                else []
-            )
+            if measured_edges:
+                edges = _ask_again(federation, margins, None if better else groups, measured_edges, third)
         network = _forest_network(domain, margins, edges)
         return federation.finish(network, "federated tree", epsilon=self.epsilon, delta=self.delta, pairs=pair_count)
 
@@ -200,13 +199,13 @@ class FederatedTree:
         if self.margins is not None:
             return self.margins
         noise = sum(domain.sizes) * table_sigma(rho / len(domain)) * math.sqrt(holders) / records
-        if noise > _HOPELESS:
+        if noise > _MAX_MARGIN_NOISE:
             return 1.0
         return 0.4 + 0.55 * noise**2 / (noise**2 + 45.0)
 
 
 def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int, rho: float) -> tuple[Pairs, Groups]:
-    """Choose how many pairs to ask about: as many as would still stand out at the noise that so many tables get."""
+    """Choose the largest number of pairs that would all exceed the noise if that many tables share ``rho``."""
     pairs = list(itertools.combinations(range(len(domain)), 2))
     one, two = np.array(pairs).T
     sizes = sorted({round(float(size)) for size in np.geomspace(1, len(pairs), 25)}, reverse=True)
@@ -220,7 +219,7 @@ def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int,
         signal = 2.0 * records**2 * math.log(2) * _INFORMATIVE * np.minimum(entropies[one], entropies[two])
         visible = signal * heights[one] * heights[two] / (deviation**2 * np.sqrt(2.0 * cells[one] * cells[two]))
         best = np.argsort(-visible, kind="stable")[:size]
-        if visible[best[-1]] >= _VISIBLE or size == sizes[-1]:
+        if visible[best[-1]] >= _MIN_SIGNAL or size == sizes[-1]:
             break
     return [pairs[index] for index in sorted(best)], groups
 
@@ -238,19 +237,23 @@ def _table(pair: tuple[int, int], groups: Groups, budget: float) -> Table:
 
 def _ask_pairs(
     federation: Federation, margins: Sequence[Floats], pairs: Pairs, groups: Groups, rho: float
-) -> list[_Found]:
+) -> list[_MeasuredEdge]:
     sums = federation.sums("gaussian", [_table(pair, groups, rho / len(pairs)) for pair in pairs], part="pairs")
     measured_edges = {}
     for (one, two), table, deviation in zip(pairs, sums.tables, sums.deviations, strict=True):
         edge, evidence = _edge(one, two, table, deviation, margins, groups, sums.records)
-        if evidence > _EVIDENCE:
+        if evidence > _MIN_EVIDENCE:
             measured_edges[one, two] = edge, table, deviation
     chosen = _heaviest_forest(len(margins), [edge for edge, _, _ in measured_edges.values()])
     return [measured_edges[edge.one, edge.two] for edge in chosen]
 
 
 def _ask_again(
-    federation: Federation, margins: Sequence[Floats], groups: Groups | None, measured_edges: list[_Found], rho: float
+    federation: Federation,
+    margins: Sequence[Floats],
+    groups: Groups | None,
+    measured_edges: list[_MeasuredEdge],
+    rho: float,
 ) -> list[_Edge]:
     if groups is None:
         deviation = table_sigma(rho / len(measured_edges)) * math.sqrt(len(federation.holders))
@@ -291,7 +294,7 @@ def _edge(
 
 
 def _equal_groups(shares: Floats, groups: int) -> NDArray[np.int64]:
-    """Return at most ``groups`` groups of neighbouring codes with about equal shares, numbered from 0."""
+    """Return the group of each code: at most ``groups`` groups of neighbours with about equal shares, from 0."""
     if groups >= shares.size:
         return np.arange(shares.size)
     middles = np.cumsum(shares) - shares / 2.0
@@ -300,16 +303,14 @@ def _equal_groups(shares: Floats, groups: int) -> NDArray[np.int64]:
 
 
 def _grouped_sums(shares: Floats, group: NDArray[np.int64]) -> Floats:
-    """Return the share of each group."""
     return np.bincount(group, shares).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Edge:
-    """Two attributes, how much they say about each other (bits), and their joint distribution.
+    """Two attributes, their mutual information in bits, and their joint distribution.
 
-    ``groups`` are the groups of codes that the axes of ``joint`` stand for; ``None`` where they are the codes
-    themselves.
+    ``groups`` has the group of each code, along both axes of ``joint``; ``None`` if the axes are the codes themselves.
     """
 
     one: int
@@ -319,7 +320,7 @@ class _Edge:
     groups: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def ratios(self) -> NDArray[np.float64]:
-        """Return joint over product of margins for every pair of codes."""
+        """Return the joint distribution over the product of its margins, for every pair of codes."""
         ratio = self.joint / np.outer(self.joint.sum(axis=1), self.joint.sum(axis=0))
         return ratio if self.groups is None else ratio[np.ix_(*self.groups)]
 
@@ -338,7 +339,7 @@ def _heaviest_forest(count: int, edges: Iterable[_Edge]) -> list[_Edge]:
 
 
 def _forest_network(domain: Domain, margins: Sequence[NDArray[np.float64]], edges: Sequence[_Edge]) -> BayesianNetwork:
-    """Return the network with these margins in which every edge multiplies in its ratio, rooted at first attributes."""
+    """Return the network with these margins whose edges multiply in their ratios; roots are the smallest positions."""
     forest = forest_from_edges(domain.sizes, [(edge.one, edge.two) for edge in edges])
     parents: list[tuple[int, ...]] = [()] * len(domain)
     tables: list[NDArray[np.float64]] = [np.asarray(margin) for margin in margins]

@@ -1,4 +1,4 @@
-"""A data holder: keeps its records, answers questions within its own budget, and trusts nobody."""
+"""A data holder: answers questions about its records within its own budget, without trusting the analyst."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from panstream.models.federated._question_registry import Question, read_questio
 from panstream.models.federated._questions import InfoQuestion
 from panstream.models.federated._statistics import Statistics
 from panstream.models.federated.ledger import HolderLedger
-from panstream.models.federated.secure_sums import JoinSum, Roster, SubmitSum, new_opening, sums_assumption
+from panstream.models.federated.secure_sums import JoinSum, Roster, SubmitSum, new_key_announcement, sums_assumption
 from panstream.models.networks.records import Records
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Claim
@@ -28,8 +28,10 @@ class Holder:
     **Privacy.** One record, replace-one; the number of records is public. Whatever the analyst asks, in whatever order
     and however it depends on earlier answers, the answers together are (epsilon, delta)-private
     (docs/proofs/federated.md). The records themselves stay in this process's memory: a holder protects against the
-    analyst, not against a thief of its own machine. With a ``roster`` it also takes part in secure sums
-    (`panstream.models.federated.secure_sums`), whose noise it shares with the other members.
+    analyst, not against an attacker who copies the memory of its machine. With a ``roster`` it also takes part in
+    secure sums (`panstream.models.federated.secure_sums`), whose noise it shares with the other members.
+
+    ``rng_factory`` makes the noise source of one answer; tests replace it, which voids the claim.
 
     >>> from panstream.models.federated import FederatedTree, Federation
     >>> from panstream.models.networks import Domain, Records
@@ -59,7 +61,7 @@ class Holder:
         self.name = name
         self._statistics = Statistics(records)
         self._domain = records.domain.digest()
-        self._ledger = HolderLedger(ledger, epsilon=epsilon, delta=delta, domain=self._domain, records=len(records))
+        self.ledger = HolderLedger(ledger, epsilon=epsilon, delta=delta, domain=self._domain, records=len(records))
         self._rng_factory = rng_factory
         self._roster = roster
         self._lock = threading.Lock()
@@ -74,29 +76,28 @@ class Holder:
         return f"Holder({self.name!r})"
 
     def close(self) -> None:
-        """Close the ledger."""
-        self._ledger.close()
-
-    @property
-    def ledger(self) -> HolderLedger:
-        """Return the holder's own ledger."""
-        return self._ledger
+        """Close the ledger file; stored answers and charges remain in it."""
+        self.ledger.close()
 
     def claim(self) -> Claim:
-        """Return what has been promised so far about one record of this holder."""
-        bounds = self._ledger.assumptions()
-        alone = self._ledger.total.if_all_collude.at(self._ledger.delta)
+        """Return the claim about one record of this holder, for the answers given so far."""
+        bounds = self.ledger.assumptions()
+        worst_epsilon = self.ledger.total.if_all_collude.at(self.ledger.delta)
         claim = record_claim(
-            self._ledger.epsilon,
-            self._ledger.delta,
-            releases=len(self._ledger.rows()),
+            self.ledger.epsilon,
+            self.ledger.delta,
+            releases=len(self.ledger.rows()),
             public=("the number of this holder's records", "which questions were asked"),
-            assumption=sums_assumption(bounds, alone) if bounds else "",
+            assumption=sums_assumption(bounds, worst_epsilon) if bounds else "",
         )
         return claim if self._is_secure() else claim.without_privacy("the noise came from a test source")
 
     def answer(self, data: bytes) -> bytes:
-        """Return the answer to a question, always: what cannot be answered is refused with a reason."""
+        """Return the encoded answer to an encoded question.
+
+        It never raises for a bad question: an answer of kind `Refused` gives the reason. Checks that need no record
+        come first, so a refusal depends on the question and the ledger only.
+        """
         name = digest(data)
         try:
             question = read_question(data)
@@ -117,7 +118,7 @@ class Holder:
                 return Refused(reason="roster", text=problem).write(name)
         with self._lock:
             try:
-                return self._drawn(question, name)
+                return self._stored_or_drawn(question, name)
             except BudgetExhausted as error:
                 return Refused(reason="budget", text=str(error)).write(name)
             except InvalidParameter as error:
@@ -125,41 +126,42 @@ class Holder:
             except PanstreamError:
                 return Refused(reason="fault", text="the holder's ledger cannot be written").write(name)
 
-    def _drawn(self, question: Question, name: str) -> bytes:
-        """Return the stored answer, or charge and draw."""
+    def _stored_or_drawn(self, question: Question, name: str) -> bytes:
+        """Return the stored answer, or charge the ledger and draw one."""
         assert not isinstance(question, InfoQuestion)
         if isinstance(question, JoinSum):
-            return self._ledger.open(name, lambda: self._opening(question, name))
+            return self.ledger.open(name, lambda: self._announce_key(question, name))
 
         def draw() -> bytes:
             with self._rng_factory() as rng:
                 if not isinstance(question, SubmitSum):
                     return question.draw(self._statistics, rng).write(name)
                 assert self._roster is not None
-                # The one-time secret is forgotten in the commit that stores the answer.
-                secret = self._ledger.take_secret(question.opened)
+                # Deleting the secret and storing the answer is one commit: after a crash either the sum can still be
+                # answered, or the masked answer is on disk and the key that could unmask it is gone.
+                secret = self.ledger.take_secret(question.opened)
                 tables = question.draw(self._statistics, rng)
                 return question.masked(tables, self.name, secret, self._roster).write(name)
 
-        answer = self._ledger.answer_once(name, question.kind, question.run, question.loss(), draw, question.assumption)
+        answer = self.ledger.answer_once(name, question.kind, question.run, question.loss(), draw, question.assumption)
         if isinstance(question, SubmitSum):
-            self._ledger.forget()
+            self.ledger.empty_wal()
         return answer
 
-    def _opening(self, question: JoinSum, name: str) -> tuple[bytes, bytes]:
+    def _announce_key(self, question: JoinSum, name: str) -> tuple[bytes, bytes]:
         assert self._roster is not None
-        secret, opening = new_opening(question, self.name, self._roster)
-        return secret, opening.write(name)
+        secret, announcement = new_key_announcement(question, self.name, self._roster)
+        return secret, announcement.write(name)
 
     def _introduce(self) -> HolderInfo:
-        limit = self._ledger.limit
+        limit = self.ledger.limit
         return HolderInfo(
             holder=self.name,
             records=len(self._statistics.records),
             domain=self._domain,
             epsilon=limit if math.isfinite(limit) else None,
-            delta=self._ledger.delta,
-            spent=min(self._ledger.epsilon, 1e308),
+            delta=self.ledger.delta,
+            spent=min(self.ledger.epsilon, 1e308),
             secure=self._is_secure(),
         )
 

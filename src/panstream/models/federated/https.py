@@ -1,4 +1,4 @@
-"""Holders as processes of their own, over HTTPS with certificates on both sides."""
+"""Holders in other processes, over HTTPS with certificates on both sides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from panstream.primitives.mutual_tls import Identity, MutualTlsClient, MutualTls
 
 
 class HolderServer(MutualTlsServer):
-    """Serves one holder. ``analysts`` are the names (common names of certificates) that may ask."""
+    """Serves one holder to the ``analysts``, given by the common names of their certificates."""
 
     def __init__(self, holder: Holder, identity: Identity, analysts: Collection[str], **options: Any) -> None:
         if not analysts:
@@ -21,7 +21,7 @@ class HolderServer(MutualTlsServer):
 
 
 class HttpsChannel(MutualTlsClient):
-    """A way to a holder that runs elsewhere. ``holder`` is the name its certificate must carry."""
+    """A channel to a holder in another process. ``holder`` is the name that its certificate must have."""
 
     remote = True
 
@@ -29,6 +29,6 @@ class HttpsChannel(MutualTlsClient):
         super().__init__(holder, url, identity, timeout=timeout, max_bytes=LARGEST_MESSAGE)
 
     def answer(self, data: bytes) -> bytes:
-        """Post a question and return the answer's bytes, over a connection of its own."""
+        """Post a question over a new connection and return the answer's bytes; raise PeerUnreachable."""
         with self.session() as session:
             return bytes(session.ask(data))

@@ -1,6 +1,6 @@
-"""A holder's own record of what it said and what that cost: SQLite, one row per question, never changed.
+"""A holder's ledger of answers and their losses: SQLite, one row per question, never changed.
 
-The charge and the answer are committed together, before the answer leaves. So after a crash the stored answer is sent
+The charge and the answer are committed together, before the answer is sent. So after a crash the stored answer is sent
 again: no question is charged twice, and none is answered by a second draw.
 """
 
@@ -30,14 +30,14 @@ CREATE TABLE IF NOT EXISTS answers (
 );
 CREATE TABLE IF NOT EXISTS openings (question TEXT PRIMARY KEY, secret BLOB, answer BLOB NOT NULL) WITHOUT ROWID;
 """
-_MOST_OPEN = 1000
+_MAX_OPEN_SUMS = 1000
 
 
 class HolderLedger:
-    """The ledger of one holder's table, with what the holder allows in total.
+    """The ledger of one holder's table, with the holder's budget (``epsilon``, ``delta``).
 
     At ``delta = 0`` pure epsilons add up; otherwise pure epsilons or rho, whichever stays within the budget, see
-    privacy.holders. ``path`` may be ":memory:" for experiments.
+    `panstream.privacy.holder_loss`. ``path`` may be ":memory:" for experiments. ``total`` is the loss of all answers.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class HolderLedger:
             self._connection.execute("PRAGMA secure_delete=ON")  # one-time keys are overwritten, not only unlinked
             self._connection.executescript(_SCHEMA)
             problem = self._describe({"version": str(_VERSION), "domain": domain, "records": str(records)})
-            self._total = self._sum()
+            self.total = self._sum()
         except sqlite3.DatabaseError as error:
             problem = f"the ledger cannot be used: {error}"
         if problem is not None:
@@ -77,17 +77,12 @@ class HolderLedger:
         return Loss(epsilon=epsilon, rho=rho, collusion_rho=collusion_rho)
 
     @property
-    def total(self) -> Loss:
-        """Return everything spent so far."""
-        return self._total
-
-    @property
     def epsilon(self) -> float:
-        """Return what was spent as epsilon at the ledger's delta."""
-        return self._total.at(self.delta)
+        """Return the loss of all answers as epsilon at the ledger's delta."""
+        return self.total.at(self.delta)
 
     def rows(self) -> list[tuple[str, str, Loss]]:
-        """Return what was charged, oldest first: the kind of question, its run, and its loss."""
+        """Return all charges, oldest first: the kind of question, its run, and its loss."""
         charges = self._connection.execute("SELECT kind, run, epsilon, rho, collusion_rho FROM answers ORDER BY number")
         return [
             (kind, run, Loss(epsilon=epsilon, rho=rho, collusion_rho=collusion_rho))
@@ -95,7 +90,7 @@ class HolderLedger:
         ]
 
     def assumptions(self) -> list[str]:
-        """Return what the charges depend on, each assumption once, oldest first."""
+        """Return the distinct assumptions that the charges rest on, oldest first."""
         stored = self._connection.execute(
             "SELECT assumption FROM answers WHERE assumption <> '' GROUP BY assumption ORDER BY MIN(number)"
         )
@@ -106,9 +101,13 @@ class HolderLedger:
     ) -> bytes:
         """Return the stored answer, or charge ``loss``, draw an answer and store both in one commit.
 
-        ``assumption`` is what ``loss`` depends on; it is stored with the charge.
+        ``assumption`` is what ``loss`` rests on; it is stored with the charge.
+
+        Raises:
+            BudgetExhausted: the charge would exceed the budget; nothing is stored.
+            StoreError: the commit failed; nothing was answered.
         """
-        # The write lock comes before the look, so that two processes with one ledger cannot both draw.
+        # Take the write lock before the lookup, so that two processes with one ledger cannot both draw.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             stored = self._connection.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
@@ -127,24 +126,29 @@ class HolderLedger:
                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     (question, kind, run, loss.epsilon, loss.rho, loss.collusion_rho, assumption, answer),
                 )
-            self._connection.execute("COMMIT")
+            self._connection.execute("COMMIT")  # the commit point: only now may the answer be sent
         except sqlite3.DatabaseError as error:
             self._roll_back()
             raise StoreError(f"the ledger could not be written, nothing was answered: {error}") from None
         except BaseException:
             self._roll_back()
             raise
-        self._total = self._sum()
+        self.total = self._sum()
         return answer
 
     def open(self, question: str, make: Callable[[], tuple[bytes, bytes]]) -> bytes:
-        """Return the stored opening of a secure sum, or make a secret and an opening and store both."""
+        """Return the stored key announcement of a secure sum, or make a one-time secret with one and store both.
+
+        Raises:
+            InvalidParameter: 1,000 sums are open already.
+            StoreError: the row could not be written.
+        """
         row = self._connection.execute("SELECT answer FROM openings WHERE question = ?", (question,)).fetchone()
         if row is not None:
             return bytes(row[0])
-        waiting = self._connection.execute("SELECT COUNT(*) FROM openings WHERE secret IS NOT NULL").fetchone()[0]
-        if waiting >= _MOST_OPEN:
-            raise InvalidParameter(f"{_MOST_OPEN} sums are open and none of them was closed")
+        open_sums = self._connection.execute("SELECT COUNT(*) FROM openings WHERE secret IS NOT NULL").fetchone()[0]
+        if open_sums >= _MAX_OPEN_SUMS:
+            raise InvalidParameter(f"{_MAX_OPEN_SUMS} sums are open and none of them was closed")
         secret, answer = make()
         try:
             self._connection.execute("INSERT INTO openings VALUES (?, ?, ?)", (question, secret, answer))
@@ -153,15 +157,15 @@ class HolderLedger:
         return answer
 
     def take_secret(self, question: str) -> bytes:
-        """Return the one-time secret of an opening and forget it; call it inside of `answer_once`."""
+        """Return the one-time secret of an open sum and delete it; call it inside the transaction of `answer_once`."""
         row = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
         if row is None or row[0] is None:
             raise InvalidParameter("this sum was never opened here, or it is already closed")
         self._connection.execute("UPDATE openings SET secret = NULL WHERE question = ?", (question,))
         return bytes(row[0])
 
-    def forget(self) -> None:
-        """Empty the write-ahead log, where a one-time secret may still stand after its row was overwritten."""
+    def empty_wal(self) -> None:
+        """Truncate the write-ahead log, which may still contain a one-time secret after its row was overwritten."""
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _roll_back(self) -> None:
@@ -169,5 +173,5 @@ class HolderLedger:
             self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database connection."""
         self._connection.close()

@@ -1,12 +1,12 @@
-"""Sums that can be read only as sums: every holder adds its part of the noise, and masks that cancel over all holders.
+"""Secure sums: every holder adds its share of the noise, and masks that cancel only in the sum over all holders.
 
-Two questions. `JoinSum` is free: a holder checks who takes part, makes a one-time X25519 key and signs it.
-`SubmitSum` carries everybody's signed keys: the holder counts, adds discrete Gaussian noise of variance
-sigma²/(M - t), and for each other member adds or subtracts (by the order of names) a mask that both derive from their
-shared secret. One vector tells nothing without all others; the sum of all has the noise that one holder would need,
-even if t members tell the analyst their own vectors. Dropouts after closing leave a sum that nobody can read; a new run
-draws new noise and is charged again, since two sums over different members with the same noise would differ by one
-holder's table.
+Two questions. `JoinSum` is free: a holder checks the members, makes a one-time X25519 key and signs it. The analyst
+then has public keys only. `SubmitSum` carries the signed keys of all members: the holder counts, adds discrete Gaussian
+noise of variance sigma²/(M - t), and for each other member adds or subtracts (by the order of names) a mask that both
+derive from their shared secret. One vector is uniform without all others; the sum of all has the noise that one holder
+would need, even if t members reveal their own vectors to the analyst. If a member drops out of the second question, the
+sum stays masked. A new run draws new noise and is charged again: two sums over different members with the same noise
+would differ by one holder's table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from panstream.errors import ConfigError, InvalidParameter
 from panstream.models.federated._answers import KeyAnnouncement, TablesAnswer
 from panstream.models.federated._messages import digest, list_of, one_of
-from panstream.models.federated._questions import CountTables, RecordQuestion, TablesAsked, Whole
+from panstream.models.federated._questions import CountTables, Natural, RecordQuestion, TablesAsked
 from panstream.models.federated._statistics import Statistics
 from panstream.models.networks.domain import Domain
 from panstream.primitives import validation as checks
@@ -43,17 +43,17 @@ from panstream.privacy.table_loss import table_sigma
 
 _LABEL = b"panstream secure sum 1"
 _COMPUTATIONAL = "computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519)"
-_FEWEST = 3  # members: of two, each reads the other's vector
-_MOST = 1000
-_LEAST_NOISE = 3.0
+_MIN_MEMBERS = 3  # with two members, each can subtract its own vector and read the other's
+_MAX_MEMBERS = 1000
+_MIN_NOISE = 3.0  # standard deviation of one member's share, for MARGIN
 MARGIN = 1e-9
-"""What a sum of discrete Gaussians may cost beyond one of the same variance, as a part of rho (Kairouz, Liu, Steinke
-2021, §4): with parts of a standard deviation of 3 or more it is below 1e-36."""
+"""Extra loss of a sum of discrete Gaussians over one of the same variance, as a fraction of rho (Kairouz, Liu, Steinke
+2021, §4): with shares of a standard deviation of 3 or more it is below 1e-36."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Roster:
-    """With whom a holder adds up: its own signing key, the members' public keys, and how many of them may collude.
+    """The members a holder forms sums with: its signing key, their public keys, and how many of them may collude.
 
     The keys are exchanged between the holders, not through the analyst, who could otherwise invent members.
     """
@@ -68,14 +68,14 @@ class Roster:
             raise InvalidParameter("a member's public key must have 32 bytes")
 
     def problem(self, name: str, question: JoinSum | SubmitSum) -> str | None:
-        """Return why this holder does not take part, or None."""
+        """Return why the holder ``name`` does not take part in a sum, or None if it does."""
         if self.members.get(name) != self.key.public_key().public_bytes_raw():
             return f"the roster must list {name} itself with the public half of its own key"
-        strangers = [member for member in question.members if member not in self.members]
+        unknown = [member for member in question.members if member not in self.members]
         if name not in question.members:
             return "this holder is not a member of the sum"
-        if strangers:
-            return f"the key of {len(strangers)} members is not pinned here"
+        if unknown:
+            return f"the key of {len(unknown)} members is not pinned here"
         if question.colluders < self.colluders:
             return f"the sum allows for {question.colluders} colluding members, this holder asks for {self.colluders}"
         return None
@@ -85,7 +85,7 @@ class Roster:
         return self.key.sign(_statement(opened, name, key))
 
     def verify(self, opened: str, name: str, opening: KeyAnnouncement) -> bytes:
-        """Return a member's one-time key once its signature is checked."""
+        """Return a member's one-time key; raise InvalidParameter unless its pinned key signed it for this sum."""
         key = bytes.fromhex(opening.key)
         signature = bytes.fromhex(opening.signature)
         try:
@@ -103,7 +103,7 @@ _Names = Annotated[tuple[str, ...], list_of(one_of(lambda value: isinstance(valu
 _Openings = Annotated[
     tuple[KeyAnnouncement, ...],
     list_of(lambda pair: KeyAnnouncement.read(dict(zip(("key", "signature"), pair, strict=True)))),
-    lambda openings: [[each.key, each.signature] for each in openings],
+    lambda openings: [[opening.key, opening.signature] for opening in openings],
 ]
 
 
@@ -113,19 +113,19 @@ class _Sum(RecordQuestion):
 
     tables: TablesAsked
     members: _Names
-    colluders: Whole
+    colluders: Natural
 
     def __post_init__(self) -> None:
         members = len(self.members)
-        if list(self.members) != sorted(set(self.members)) or not _FEWEST <= members <= _MOST:
-            raise InvalidParameter(f"members must be {_FEWEST} to {_MOST} names in order, each once")
+        if list(self.members) != sorted(set(self.members)) or not _MIN_MEMBERS <= members <= _MAX_MEMBERS:
+            raise InvalidParameter(f"members must be {_MIN_MEMBERS} to {_MAX_MEMBERS} names in order, each once")
         if not 1 <= self.colluders <= members - 2:
             raise InvalidParameter(f"colluders must be in 1..{members - 2}, got colluders={self.colluders}")
         if not self.tables:
             raise InvalidParameter("tables must be at least one")
-        if min(noise_share(table.budget, members, self.colluders).sigma for table in self.tables) < _LEAST_NOISE:
+        if min(noise_share(table.budget, members, self.colluders).sigma for table in self.tables) < _MIN_NOISE:
             raise InvalidParameter(
-                f"a member's part of the noise must have a standard deviation of {_LEAST_NOISE:g} or more: "
+                f"a member's part of the noise must have a standard deviation of {_MIN_NOISE:g} or more: "
                 "ask for a smaller budget"
             )
 
@@ -136,14 +136,14 @@ class _Sum(RecordQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSum(_Sum):
-    """Will you take part in this sum, and with which one-time key? Free."""
+    """Ask a holder to take part in a sum and to announce a one-time key. Free."""
 
     kind = "open-sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitSum(_Sum):
-    """Everybody's openings, in the order of the members: count, add noise, mask, and forget the one-time key."""
+    """Ask for the masked vector, given all key announcements in the order of the members."""
 
     kind = "close-sum"
 
@@ -156,16 +156,22 @@ class SubmitSum(_Sum):
         if len({opening.key for opening in self.openings}) != len(self.openings):
             raise InvalidParameter("two openings have the same key")
 
+    @classmethod
+    def after(cls, join: JoinSum, openings: Iterable[KeyAnnouncement]) -> SubmitSum:
+        """Return the second question of the sum that ``join`` opened."""
+        return cls(**_common_fields(join), openings=tuple(openings))
+
     @property
     def opened(self) -> str:
-        """Return the digest of the question that opened the sum."""
-        question = JoinSum(
-            run=self.run, domain=self.domain, tables=self.tables, members=self.members, colluders=self.colluders
-        )
-        return digest(question.write())
+        """Return the digest of the `JoinSum` that opened the sum."""
+        return digest(JoinSum(**_common_fields(self)).write())
 
     def loss(self) -> Loss:
-        """Return the sum of the tables' budgets, and a hair for adding up discrete noise."""
+        """Return the sum of the tables' budgets, plus ``MARGIN`` since sums of discrete Gaussians are not Gaussian.
+
+        If all other members collude, the holder's own noise is all that is left: variance sigma²/(M - t), so M - t
+        times the loss.
+        """
         parts = len(self.members) - self.colluders
         return Loss.gaussian([table.budget * (1 + MARGIN) for table in self.tables], parts)
 
@@ -175,16 +181,16 @@ class SubmitSum(_Sum):
         return collusion_bound(len(self.members), self.colluders)
 
     def draw(self, statistics: Statistics, rng: NoiseSource) -> TablesAnswer:
-        """Return the counts with this holder's part of the noise, not yet masked: never sent like this."""
-        # Copies: the exact counts are kept for later questions, and noise in them would be used twice.
-        exact = [table.counts(statistics).copy() for table in self.tables]
-        for table, counts in zip(self.tables, exact, strict=True):
-            law = noise_share(table.budget, len(self.members), self.colluders)
-            rng.add_discrete_gaussian(counts.reshape(-1), law)
-        return TablesAnswer(tables=tuple(exact))
+        """Return the counts with this holder's share of the noise. They must be masked before they are sent."""
+        # Copies: the exact counts are cached for later questions, and noise in them would be reused.
+        noisy = [table.counts(statistics).copy() for table in self.tables]
+        for table, counts in zip(self.tables, noisy, strict=True):
+            distribution = noise_share(table.budget, len(self.members), self.colluders)
+            rng.add_discrete_gaussian(counts.reshape(-1), distribution)
+        return TablesAnswer(tables=tuple(noisy))
 
     def masked(self, tables: TablesAnswer, name: str, secret: bytes, roster: Roster) -> TablesAnswer:
-        """Return the vector that leaves the holder: every pair of members adds and subtracts the same mask."""
+        """Return the vector that is sent: of every pair of members, one adds and one subtracts the same mask."""
         opened = self.opened
         session = hashlib.sha256(self.write()).digest()
         pairs = zip(self.members, self.openings, strict=True)
@@ -193,7 +199,7 @@ class SubmitSum(_Sum):
         if keys[name] != private.public_key().public_bytes_raw():
             raise InvalidParameter("this holder's own opening is not among the openings")
         flat = np.concatenate([table.reshape(-1) for table in tables.tables]).view(np.uint64)
-        for other, public in keys.items():  # modulo 2^64, where a mask makes any number as likely as any other
+        for other, public in keys.items():  # arithmetic modulo 2^64: adding a uniform mask makes each word uniform
             if other != name:
                 mask = _mask(_shared(private, other, public), session, name, other, flat.size)
                 flat = flat + mask if name < other else flat - mask
@@ -202,8 +208,12 @@ class SubmitSum(_Sum):
         return TablesAnswer(tables=tuple(piece.reshape(table.shape) for piece, table in pieces))
 
 
+def _common_fields(question: _Sum) -> dict[str, Any]:
+    return {field: getattr(question, field) for field in ("run", "domain", "tables", "members", "colluders")}
+
+
 def noise_share(budget: float, members: int, colluders: int) -> DiscreteGaussian:
-    """Return one member's part: variance sigma²/(M - t), so that M - t of them have what one holder would need."""
+    """Return one member's noise, of variance sigma²/(M - t): the M - t honest members together reach sigma²."""
     return DiscreteGaussian.at_least(table_sigma(budget) / math.sqrt(members - colluders))
 
 
@@ -216,28 +226,28 @@ def collusion_bound(members: int, colluders: int) -> str:
     return f"up to {colluders} of {members} holders collude with the analyst"
 
 
-def sums_assumption(bounds: Iterable[str], epsilon_alone: float) -> str:
-    """Return what a claim that includes secure sums depends on, and its epsilon if all other holders collude."""
+def sums_assumption(bounds: Iterable[str], worst_epsilon: float) -> str:
+    """Return the assumption of a claim that includes secure sums, with its epsilon if all other holders collude."""
     limits = " or ".join(dict.fromkeys(bounds))
-    return f"{_COMPUTATIONAL}; {limits}; if all others collude, epsilon is {epsilon_alone:.3g}"
+    return f"{_COMPUTATIONAL}; {limits}; if all others collude, epsilon is {worst_epsilon:.3g}"
 
 
 def run_assumption(rho: float, delta: float, members: int, declared_colluders: int | None) -> str:
     """Return the assumption of a run whose secure sums cost ``rho``."""
     colluders = declared_colluders or default_colluders(members)
-    alone = zcdp_epsilon(rho * (members - colluders), delta)
-    return sums_assumption([collusion_bound(members, colluders)], alone)
+    worst_epsilon = zcdp_epsilon(rho * (members - colluders), delta)
+    return sums_assumption([collusion_bound(members, colluders)], worst_epsilon)
 
 
 def default_colluders(members: int) -> int:
-    """Return how many members a sum allows for unless it says otherwise: a third of them, and at least one."""
+    """Return the default number of colluders that a sum tolerates: a third of its members, and at least one."""
     return max(1, members // 3)
 
 
 def _shared(private: X25519PrivateKey, other: str, public: bytes) -> bytes:
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:  # a point of small order: everybody would know the secret
+    except ValueError:  # a point of small order, which makes the shared secret public
         raise InvalidParameter(f"the one-time key of {other} is not a valid one") from None
 
 
@@ -249,7 +259,7 @@ def _mask(secret: bytes, session: bytes, one: str, other: str, words: int) -> ND
 
 
 def write_signing_key(path: Path) -> bytes:
-    """Write a new signing key that only its owner can read, and return its public half."""
+    """Write a new Ed25519 signing key with mode 0600 and return its public half; the file must not exist."""
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -258,7 +268,7 @@ def write_signing_key(path: Path) -> bytes:
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:
-    """Read what `write_signing_key` wrote."""
+    """Read the key that `write_signing_key` wrote; raise ConfigError if it is unreadable or of another kind."""
     try:
         key = load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError):
@@ -268,8 +278,8 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def new_opening(question: JoinSum, name: str, roster: Roster) -> tuple[bytes, KeyAnnouncement]:
-    """Return a one-time secret and the opening that names its public half."""
+def new_key_announcement(question: JoinSum, name: str, roster: Roster) -> tuple[bytes, KeyAnnouncement]:
+    """Return a one-time X25519 secret and the signed announcement of its public half."""
     private = X25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
     signature = roster.sign(digest(question.write()), name, public)

@@ -4,9 +4,9 @@ As printed, holders set negative counts to 0 before they share them (section 3.3
 that is nearly empty then gains half a noise scale per holder, and that bias acts as smoothing, much stronger than the 1
 that every cell gets in both forms. By default negative counts are cut after summing, which keeps the sums unbiased.
 
-Two of them share nothing but sums of tables: the noisy sufficient statistics and the parameters of a given structure.
-``secure=True`` asks for these by secure sums, so that the comparison of the methods can be drawn at the noise of one
-curator. The noise is then Gaussian, and the claim (epsilon, delta).
+Two methods need sums of tables only: the noisy sufficient statistics and the parameters of a given structure.
+``secure=True`` asks for these by secure sums, which have the noise of one curator. The noise is then Gaussian, and the
+claim (epsilon, delta).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from panstream.privacy.composition import zcdp_rho
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SumMethod:
-    """Methods that need nothing but sums of tables, which may be asked for as secure sums."""
+    """Methods that need sums of tables only, which may be secure sums."""
 
     epsilon: float
     delta: float = 0.0
@@ -61,8 +61,8 @@ class _SumMethod:
         elif self.delta or self.colluders is not None:
             raise InvalidParameter("delta and colluders are for secure sums: give secure=True too")
 
-    def _asked(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[SummedTables, str]:
-        """Return the sums of tables at equal shares of the budget, and what the claim depends on."""
+    def _ask_sums(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[SummedTables, str]:
+        """Return the sums of tables at equal shares of the budget, and the assumption of the claim."""
         if not self.secure:
             tables = [Table(attributes=attributes, budget=self.epsilon / len(sets)) for attributes in sets]
             return federation.sums("laplace", tables, clip=self.clip_at_holder), ""
@@ -101,9 +101,9 @@ class NoisyStatistics(_SumMethod):
         checks.require_integer_in_range(1, 8, degree=self.degree)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once (twice with ``secure``: keys first), then learn structure and parameters without asking again."""
+        """Ask one question (two with ``secure``: keys first), then learn structure and parameters from the sums."""
         sets = [table.attributes for table in federation.all_tables(self.degree, self.epsilon)]
-        sums, assumption = self._asked(federation, sets)
+        sums, assumption = self._ask_sums(federation, sets)
         tables = sums.lookup()
         parents = greedy(federation.domain, tables, self.degree, root=self.root)
         network = fit_tables(federation.domain, parents, tables)
@@ -128,15 +128,15 @@ class DistributedParameters(_SumMethod):
         topological_order(self.parents)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once (twice with ``secure``: keys first)."""
-        sums, assumption = self._asked(federation, largest_families(self.parents))
+        """Ask one question (two with ``secure``: keys first) and fit the tables of the given structure."""
+        sums, assumption = self._ask_sums(federation, largest_families(self.parents))
         network = fit_tables(federation.domain, self.parents, sums.lookup())
         return self._finish(federation, network, "distributed parameters", assumption)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TwoStageMethod:
-    """Methods that spend ``split`` of the budget on the structure, and the rest on its tables."""
+    """Methods that spend ``split`` of the budget on the structure and the rest on its tables."""
 
     epsilon: float
     degree: int = 1
@@ -184,11 +184,11 @@ class MajorityVoting(_TwoStageMethod):
             )
             allowed = set(question.candidates(count))
 
-            def known(choice: VoteAnswer, _: object, allowed: set[Family] = allowed) -> None:
+            def check(choice: VoteAnswer, _: object, allowed: set[Family] = allowed) -> None:
                 if (choice.child, choice.parents) not in allowed:
                     raise InvalidParameter("it voted for a family that was not up for election")
 
-            votes = Counter((vote.child, vote.parents) for _, vote in federation.ask(question, VoteAnswer, known))
+            votes = Counter((vote.child, vote.parents) for _, vote in federation.ask(question, VoteAnswer, check))
             (winner, winner_votes), *_ = votes.most_common(1)
             agreed += winner_votes > 1
             child, parents[child] = winner
@@ -200,7 +200,7 @@ class MajorityVoting(_TwoStageMethod):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyModel(_TwoStageMethod):
-    """Every holder learns a network alone and sends it; the analyst samples from all of them and learns from that.
+    """Every holder learns a network locally and sends it; the analyst learns from samples of all of them.
 
     Sharing the noisy model (Digalakis 2018, Algorithm 3.7). Negative counts of a family are cut in any case;
     ``clip_at_holder`` also cuts them before the root's table is summed from one.
@@ -211,7 +211,7 @@ class NoisyModel(_TwoStageMethod):
     rng_factory: Callable[[], NoiseSource] = field(default=NoiseSource, compare=False)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once."""
+        """Ask one question for the local models and fit a network to records sampled from them."""
         domain = federation.domain
         question = LocalModel(
             run=federation.run,
@@ -222,9 +222,9 @@ class NoisyModel(_TwoStageMethod):
             parameters=(1 - self.split) * self.epsilon,
         )
         pieces = []
-        for who, model in federation.ask(question, LocalModelAnswer, lambda answer, _: _check_model(answer, domain)):
+        for holder, model in federation.ask(question, LocalModelAnswer, lambda answer, _: _check_model(answer, domain)):
             with self.rng_factory() as rng:
-                pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), who.records, rng).codes)
+                pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), holder.records, rng).codes)
         tables = exact_tables(Records(domain, np.concatenate(pieces, axis=1)))
         network = fit_tables(domain, greedy(domain, tables, self.degree, root=self.root), tables)
         return federation.finish(network, "noisy model", epsilon=self.epsilon)
@@ -233,7 +233,7 @@ class NoisyModel(_TwoStageMethod):
 def _network(model: LocalModelAnswer, domain: Domain, *, clip: bool = False) -> BayesianNetwork:
     if not clip:
         return fit_tables(domain, model.parents, lambda family: model.tables[family[-1]])
-    # What the holder summed from a larger table is summed again from that one without its negative counts.
+    # Sum the smaller tables again from the largest ones after clipping: the holder summed them before.
     families = [(*parents, child) for child, parents in enumerate(model.parents)]
     largest = [family for family in families if not any(set(family) < set(other) for other in families)]
     return fit_tables(
@@ -270,7 +270,7 @@ class AverageScores(_TwoStageMethod):
             raise InvalidParameter(f"average must be mean or median, got average={self.average!r}")
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once for scores and once for tables."""
+        """Ask one question for scores and one for tables."""
         families = _all_families(len(federation.domain), self.degree)
         question = LocalScores(
             run=federation.run, domain=federation.schema, families=tuple(families), epsilon=self.split * self.epsilon
@@ -282,12 +282,12 @@ class AverageScores(_TwoStageMethod):
 
         answers = federation.ask(question, ScoresAnswer, shaped)
         scores = np.array([answer.scores for _, answer in answers], np.float64)
-        weights = np.array([who.records for who, _ in answers], np.float64)
+        weights = np.array([holder.records for holder, _ in answers], np.float64)
         pooled = np.average(scores, axis=0, weights=weights) if self.average == "mean" else np.median(scores, axis=0)
         score_by_family = dict(zip(families, pooled.tolist(), strict=True))
         parents = greedy(
             federation.domain,
-            lambda _: np.empty(0),  # the structure is learned from scores alone
+            lambda _: np.empty(0),  # not used: the score below replaces the tables
             self.degree,
             root=self.root,
             score=lambda child, family: score_by_family[_key(family, child)],
@@ -310,9 +310,7 @@ def _key(parents: tuple[int, ...], child: int) -> tuple[int, ...]:
 
 
 def _placing_order(parents: Parents, root: int) -> list[int]:
-    """Return an order in which a greedy run may have placed attributes: fewer parents first, parents before
-    children.
-    """
+    """Return an order in which a greedy search may have placed attributes: parents first, then by parent count."""
     placed = [root]
     waiting = [attribute for attribute in range(len(parents)) if attribute != root]
     while waiting:

@@ -1,8 +1,7 @@
-"""Bayesian networks over declared domains: models of a whole table that can be learned privately and sampled.
+"""Bayesian networks over declared domains: models of a table that can be learned privately and sampled.
 
-Here belong domains and records, networks with their files and pictures, the private learners with their budgets, and
-what is made of noisy tables afterwards. Nothing here imports the compiler, Arrow or a data-frame library before it is
-needed.
+The package has domains and records, networks with their file formats and pictures, the private learners with their
+budgets, and the post-processing of noisy tables. numba, Arrow and data-frame libraries are imported on first use.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name != "StreamingTables":  # it brings the compiler, so it is loaded when it is asked for
+    if name != "StreamingTables":  # imports numba, so it is loaded on first use
         raise AttributeError(f"module 'panstream.models.networks' has no attribute {name!r}")
     from panstream.models.networks.streaming_tables import StreamingTables
 

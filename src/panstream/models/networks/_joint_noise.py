@@ -1,4 +1,4 @@
-"""Which one-way tables share their Laplace noise, at what price and with what spread; only public sizes decide."""
+"""Group one-way tables that share their Laplace noise, by public sizes only; shares and variances of the groups."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from panstream.primitives.noise.lattice_balls import LARGEST_DIMENSION
 LARGEST_TABLE = 64  # cells; in larger tables noise that adds up to 0 is hardly smaller
 
 
-def group_price(sizes: Sequence[int]) -> float:
-    """Return the share of a group in proportion to which all groups together have the least absolute noise.
+def group_weight(sizes: Sequence[int]) -> float:
+    """Return the weight of a group: shares in proportion to it minimise the absolute noise of all groups together.
 
-    >>> round(group_price([10]) ** 2, 6), round(group_price([2, 2]) ** 2, 6)
+    >>> round(group_weight([10]) ** 2, 6), round(group_weight([2, 2]) ** 2, 6)
     (9.0, 3.0)
     """
     free = sum(size - 1 for size in sizes)
@@ -21,7 +21,7 @@ def group_price(sizes: Sequence[int]) -> float:
 
 
 def joint_groups(sizes: Sequence[int]) -> list[list[int]]:
-    """Return positions in groups: the cheapest division of the sorted sizes; large tables stay alone.
+    """Return groups of positions that minimise the total weight over the sorted sizes; large tables are not grouped.
 
     >>> joint_groups([2, 40, 2, 3])
     [[0, 2, 3], [1]]
@@ -38,7 +38,7 @@ def joint_groups(sizes: Sequence[int]) -> list[list[int]]:
             group.append(sizes[order[start]])
             if len(group) > 1 and sum(group) - len(group) > LARGEST_DIMENSION:
                 break
-            cheapest = min(cheapest, (best[start] + group_price(group), start))
+            cheapest = min(cheapest, (best[start] + group_weight(group), start))
         best.append(cheapest[0])
         cut.append(cheapest[1])
     groups = [[position] for position, size in enumerate(sizes) if size > LARGEST_TABLE]
@@ -52,7 +52,8 @@ def joint_groups(sizes: Sequence[int]) -> list[list[int]]:
 def joint_spread(sizes: Sequence[int]) -> list[float]:
     """Return each table's variance of a cell over that of independent noise of the same rate, for weak rates.
 
-    Half of a table's L1 norm is uniform in a ball of c - 1 dimensions whose radius has a Gamma law of shape D + 1.
+    Half of a table's L1 norm is uniform in a ball of c - 1 dimensions whose radius is Gamma distributed with shape
+    D + 1, where D is the number of free cells of the group.
     """
     free = sum(size - 1 for size in sizes)
     return [(free + 1) * (free + 2) * (size - 1) * (2 * size - 1) / (2 * size**2 * (size + 1) ** 2) for size in sizes]

@@ -1,8 +1,8 @@
-"""The mixture closest to noisy one- and two-way tables. Only released tables and public figures are read.
+"""Fit a mixture to noisy one- and two-way tables. Reads released tables and public figures only.
 
 Each component is a tilted copy of one forest (`panstream.models.networks._tilted_forest`), in the simplest case of
-independent attributes. The weighted squared distance from the noisy tables is minimised by Adam (Kingma, Ba 2015) on
-logits, from components that differ from each other by chance. *When to stop* is learned by thinning
+independent attributes. Adam (Kingma, Ba 2015) minimises the weighted squared distance from the noisy tables over
+logits, from random starting points. The number of steps is chosen by thinning
 (`panstream.models.networks._measurements`).
 """
 
@@ -20,14 +20,13 @@ from panstream.models.networks._tilted_forest import Floats, ForwardPass, Tilted
 from panstream.primitives.noise import NoiseSource
 
 HALVES = 4
-"""Thinned halves that say how long to fit and which kind of model: the more of them, the less chance decides."""
+"""Number of thinned halves that choose the number of steps and the kind of model; more of them reduce the variance."""
 _RUNS = 4  # fits that are averaged
-# Components of a fit: where edges hold what is strongest, fewer do
-_PRODUCTS = 100
-_FORESTS = 25
-_MOST_STEPS = 1500
+_PRODUCTS = 100  # components of a mixture of products
+_FORESTS = 25  # components of a mixture of forests, whose edges already hold the strongest dependences
+_MAX_STEPS = 1500
 _STEP = 0.05
-_START = 0.3  # standard deviation of the first tilts
+_INITIAL_TILT = 0.3  # standard deviation
 _MIXED_IN = 0.02  # of the components' average, in each component
 
 # Some BLAS kernels raise the flag of an invalid operation though all numbers are finite (numpy issue 24067).
@@ -37,7 +36,7 @@ _QUIET = np.errstate(invalid="ignore")
 class _Fit:
     """One descent: tilts of the components and logits of their weights, with Adam's two moments.
 
-    Single precision is far finer than the noise.
+    Single precision suffices: its rounding is far below the noise.
     """
 
     def __init__(self, tables: MeasuredTables, half: Half, shape: TiltedForest, rng: NoiseSource) -> None:
@@ -47,14 +46,14 @@ class _Fit:
             [array.astype(np.float32) for array in part] for part in (half, (tables.one_weights, tables.pair_weights))
         )
         components = _FORESTS if shape.edges else _PRODUCTS
-        self.tilts = (_START * normal(rng, (components, tables.ones.size))).astype(np.float32)
+        self.tilts = (_INITIAL_TILT * normal(rng, (components, tables.ones.size))).astype(np.float32)
         self.weight_logits = np.zeros(components, np.float32)
         self.scale = np.float32(components / max(tables.one_weights.max(), tables.pair_weights.max()))
         self.moments = [_Adam(self.tilts.shape), _Adam(self.weight_logits.shape)]
 
     @_QUIET
     def tables(self) -> ForwardPass:
-        """Return the model's tables."""
+        """Return the model's tables at the current parameters."""
         weights = np.exp(self.weight_logits - self.weight_logits.max())
         return self.shape.tables(weights / weights.sum(), self.tilts)
 
@@ -71,7 +70,7 @@ class _Fit:
 
 
 class _Adam:
-    """The moments of one array; the second is kept per entry."""
+    """Adam's first and second moment of one array."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.mean = np.zeros(shape, np.float32)
@@ -88,22 +87,21 @@ class _Adam:
 
 @dataclass(frozen=True, slots=True)
 class FitTrial:
-    """What fits to thinned tables taught: how many steps to take, and how far they then were from what they did not
-    see.
-    """
+    """The number of steps at which fits to thinned tables were nearest to the other halves, and that distance."""
 
     steps: int
     error: float
 
 
 def noise_floor(tables: MeasuredTables) -> NDArray[np.float64]:
-    """Return the share of records up to which noise hides a category; descents do not start below it."""
+    """Return the share of records below which noise hides a category; no descent starts below it."""
     return 0.3 * spread(tables.one_weights) + 1e-9
 
 
 def product_mixture(tables: MeasuredTables, ones: NDArray[np.float64]) -> TiltedForest:
-    """Return the shape of a mixture of products around noisy one-way tables."""
-    parts = np.split(np.maximum(ones, noise_floor(tables)), tables.starts[1:])
+    """Return the starting shape of a mixture of products: the noisy one-way tables, raised to the noise floor."""
+    raised = np.maximum(ones, noise_floor(tables))
+    parts = [raised[block] for block in tables.blocks]
     return TiltedForest(tables.sizes, [None] * len(parts), [part / part.sum() for part in parts])
 
 
@@ -114,12 +112,15 @@ def try_mixture(
     rng: NoiseSource,
     progress: Callable[[float], None] = lambda done: None,
 ) -> FitTrial:
-    """Fit a mixture to each half, around the shape that was found there, until they are nearest to the other halves."""
+    """Fit a mixture to each half, from the shape fitted to it, and find the step nearest to the other halves.
+
+    It stops once 30% more steps, and 25, have brought no improvement.
+    """
     fits = [_Fit(tables, half, shape, rng) for half, shape in zip(halves, shapes, strict=True)]
     best = math.inf
     steps = 0
     step = 0
-    while step < _MOST_STEPS and step <= 1.3 * steps + 25:
+    while step < _MAX_STEPS and step <= 1.3 * steps + 25:
         fitted_tables = [fit.step() for fit in fits]
         error = sum(
             tables.distance(fit.half, fitted.ones, fitted.pairs)
@@ -129,7 +130,7 @@ def try_mixture(
             best = error
             steps = step
         step += 1
-        progress(step / _MOST_STEPS)
+        progress(step / _MAX_STEPS)
     return FitTrial(steps, best)
 
 
@@ -140,10 +141,10 @@ def fit_mixture(
     rng: NoiseSource,
     progress: Callable[[float], None] = lambda done: None,
 ) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-    """Return the weights of the components and each attribute's tilts, the average of four fits of so many steps.
+    """Return the weights of the components and each attribute's tilts, of four fits of ``steps`` steps together.
 
-    Rare categories then fade towards the average of all components where noise hides them. Without edges a tilt times
-    the shape's one-way table is the component's own table.
+    Where noise hides a rare category, its tilts are shrunk towards the average of all components. Without edges, a tilt
+    times the shape's one-way table is the component's own table.
     """
     fits = []
     for run in range(_RUNS):
@@ -159,13 +160,13 @@ def fit_mixture(
     noise = spread(tables.pair_weights).sum(axis=1) / np.maximum(measured.sum(axis=1), 1)
     visible = margins / (margins + noise)
     tilts = np.concatenate([tilts for _, tilts in fits]).astype(np.float64)
-    return weights, [_finished(weights, margins[block], visible[block], tilts[:, block]) for block in tables.blocks]
+    return weights, [_shrink_tilts(weights, margins[block], visible[block], tilts[:, block]) for block in tables.blocks]
 
 
-def _finished(
+def _shrink_tilts(
     weights: NDArray[np.float64], margins: NDArray[np.float64], visible: NDArray[np.float64], tilts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the tilts of an attribute as factors of mean 1 over its one-way table, faded and a little averaged."""
+    """Return an attribute's tilts as factors of mean 1 over its one-way table, shrunk where noise hides a category."""
 
     def factors(logs: NDArray[np.float64]) -> NDArray[np.float64]:
         exponentials = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -173,5 +174,5 @@ def _finished(
 
     first = factors(tilts)
     middle = np.log(weights @ first)
-    faded = factors(middle + visible * (np.log(np.maximum(first, 1e-30)) - middle))
-    return np.asarray((1 - _MIXED_IN) * faded + _MIXED_IN * (weights @ faded))
+    shrunk = factors(middle + visible * (np.log(np.maximum(first, 1e-30)) - middle))
+    return np.asarray((1 - _MIXED_IN) * shrunk + _MIXED_IN * (weights @ shrunk))

@@ -1,6 +1,6 @@
-"""What every model of a table can be asked, whatever its shape: exact marginals, posteriors and likelihoods.
+"""Base class of models: exact marginals, posteriors and likelihoods of a distribution over records.
 
-Answers cost no privacy: a model that was learned privately may be asked anything.
+Queries to a model that was learned privately are post-processing and have no privacy loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from panstream.models.networks.domain import Domain
 from panstream.models.networks.records import Records
 
 Evidence: TypeAlias = Mapping[str, str | float]
-"""What is known, by attribute: a category, or a number, a date or the name of a bin where the attribute has bins."""
+"""Observed values by attribute: a category, or a number, a date or the name of a bin where the attribute has bins."""
 
 
 class Model(ABC):
@@ -49,9 +49,9 @@ class Model(ABC):
     def posterior(
         self, attributes: Sequence[str], given: Evidence | None = None, *, limit: int = LARGEST_FACTOR
     ) -> NDArray[np.float64]:
-        """Return P(attributes | given), one axis per attribute in the order asked for; it sums to 1.
+        """Return P(attributes | given), one axis per attribute in the order of the argument; it sums to 1.
 
-        A table of more than ``limit`` cells on the way is refused before it is made.
+        Raises NotSupported, before it is allocated, if an intermediate table would have more than ``limit`` cells.
 
         >>> from panstream.models.networks import BayesianNetwork
         >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
@@ -71,12 +71,12 @@ class Model(ABC):
         return result
 
     def log_probability(self, given: Evidence, *, limit: int = LARGEST_FACTOR) -> float:
-        """Return log2 of the probability that a record holds all these values; -inf if none can."""
+        """Return log2 of the probability that a record has all these values; -inf if it is 0."""
         table, scale = self._summed((), self._codes(given), limit)
         return math.log2(float(table)) + scale if table > 0 else -math.inf
 
     def probability(self, given: Evidence, *, limit: int = LARGEST_FACTOR) -> float:
-        """Return the probability that a record holds all these values."""
+        """Return the probability that a record has all these values."""
         return float(2.0 ** self.log_probability(given, limit=limit))
 
     def log_likelihood(self, records: Records) -> float:
@@ -84,7 +84,7 @@ class Model(ABC):
         return float(self.log_likelihoods(records).sum())
 
     def cross_entropy(self, records: Records) -> float:
-        """Return the mean of -log2 probability over the records: bits per record under this network's code."""
+        """Return the mean of -log2 probability over the records, in bits per record."""
         if not len(records):
             raise InvalidParameter("cross entropy needs at least one record")
         return -self.log_likelihood(records) / len(records)
@@ -105,6 +105,6 @@ class Model(ABC):
                 codes[position] = domain.code(position, str(value))
         return codes
 
-    def _same_domain(self, domain: Domain) -> None:
+    def _require_same_domain(self, domain: Domain) -> None:
         if domain != self.domain:
             raise InvalidParameter("the records or the other network must have the same domain")

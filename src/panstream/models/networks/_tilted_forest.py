@@ -1,15 +1,16 @@
-"""Tilted copies of one forest: all their one- and two-way tables, and the gradient of anything computed from those.
+"""Tilted copies of one forest: all their one- and two-way tables, and gradients through those tables.
 
-Component k multiplies the forest's table of attribute i by a weight for each category of i and makes it a distribution
-again: P_k(x | parent) is in proportion to F(x | parent)·exp(tilt_k(x)). Without edges that is a mixture of products.
+Component k multiplies the forest's table of attribute i by a weight for each category of i and normalises it:
+P_k(x | parent) is proportional to F(x | parent)·exp(tilt_k(x)). Without edges that is a mixture of products.
 
 Attributes of different trees are independent within a component, so their tables are one matrix product. Within a tree
-an attribute's table with all earlier ones is its conditional table times its parent's; derivatives run the same way
-backwards (reverse accumulation). A tree of D categories in all costs K·D²·(size of an attribute) operations.
+an attribute's table with all earlier ones is its conditional table times its parent's; derivatives are accumulated in
+reverse order. A tree of D categories in all takes K·D²·(size of an attribute) operations.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardPass:
-    """Weights, tables of the components and what they give together; what is needed to go back is kept."""
+    """The weighted tables of all components together, with the intermediate values that the gradient needs."""
 
     weights: Floats
     parts: Floats  # K x D: one-way tables of each component
@@ -36,16 +37,16 @@ class ForwardPass:
 
 
 class TiltedForest:
-    """The fixed part: sizes of the attributes, the parent of each or None, and log tables of the forest.
+    """The part that all components share: attribute sizes, their parents (or None), and the forest's log tables.
 
-    ``logs[i]`` is log F of attribute i: one axis for a root, two, parent first, for others.
+    ``logs[i]`` is log F of attribute i: one axis for a root, two, parent first, for others. ``offsets[i]`` are its
+    columns within its tree, ``blocks[i]`` those among all attributes.
     """
 
     def __init__(self, sizes: Sequence[int], parents: Sequence[int | None], tables: Sequence[Floats]) -> None:
         self.parents = tuple(parents)
         self.logs = tuple(np.log(np.maximum(table, _TINY)) for table in tables)
-        ends = np.cumsum(sizes)
-        self.blocks = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
+        self.blocks = category_blocks(sizes)
         order = topological_order(tuple(() if parent is None else (parent,) for parent in parents))
         roots: dict[int, int] = {}
         for attribute in order:
@@ -56,28 +57,27 @@ class TiltedForest:
             for root in order
             if self.parents[root] is None
         ]
-        every = np.arange(ends[-1])
+        every = np.arange(sum(sizes))
         self.columns = [np.concatenate([every[self.blocks[attribute]] for attribute in tree]) for tree in self.trees]
-        self.places: list[slice] = [slice(0)] * len(order)  # of each attribute within its tree
+        self.offsets: list[slice] = [slice(0)] * len(order)
         for tree in self.trees:
-            start = 0
-            for attribute in tree:
-                self.places[attribute] = slice(start, start + sizes[attribute])
-                start += sizes[attribute]
+            tree_blocks = category_blocks([sizes[attribute] for attribute in tree])
+            for attribute, block in zip(tree, tree_blocks, strict=True):
+                self.offsets[attribute] = block
 
     @classmethod
     def of(cls, forest: BayesianNetwork) -> TiltedForest:
-        """Return what tilts the tables of a network in which nothing has two parents."""
+        """Return the tilted forest of a network in which no attribute has two parents."""
         return cls(forest.domain.sizes, [family[0] if family else None for family in forest.parents], forest.tables)
 
     @property
     def edges(self) -> int:
-        """Return the number of edges."""
+        """Return the number of attributes that have a parent."""
         return len(self.parents) - len(self.trees)
 
     @property
     def largest_tree(self) -> int:
-        """Return the number of categories of the tree that has most."""
+        """Return the number of categories of the largest tree."""
         return max(columns.size for columns in self.columns)
 
     def untilted(self) -> ForwardPass:
@@ -85,7 +85,7 @@ class TiltedForest:
         return self.tables(np.ones(1), np.zeros((1, self.blocks[-1].stop)))
 
     def tables(self, weights: Floats, tilts: Floats) -> ForwardPass:
-        """Return everything for weights (K) and tilts (K x D), with as many digits as the tilts have."""
+        """Return the tables for weights (K) and tilts (K x D), in the floating-point type of the tilts."""
         parts = np.empty_like(tilts)
         conditionals = {}
         joints = []
@@ -96,14 +96,14 @@ class TiltedForest:
             for attribute in tree:
                 block = self.blocks[attribute]
                 parent = self.parents[attribute]
-                span = self.places[attribute]
+                span = self.offsets[attribute]
                 if parent is None:
                     parts[:, block] = _softmax(logs[attribute] + tilts[:, block])
                 else:
                     conditional = conditionals[attribute] = _softmax(logs[attribute] + tilts[:, None, block])
                     parts[:, block] = np.matmul(parts[:, None, self.blocks[parent]], conditional)[:, 0]
                     assert joint is not None
-                    rows = conditional.transpose(0, 2, 1) @ joint[:, self.places[parent], : span.start]
+                    rows = conditional.transpose(0, 2, 1) @ joint[:, self.offsets[parent], : span.start]
                     joint[:, span, : span.start] = rows
                     joint[:, : span.start, span] = rows.transpose(0, 2, 1)
                 if joint is not None:
@@ -150,14 +150,17 @@ class TiltedForest:
         by_part: Floats,
         by_tilt: Floats,
     ) -> None:
-        """Go from the last attribute of a tree to its root; below the diagonal ``by_joint`` gathers derivatives."""
+        """Propagate derivatives from the last attribute of a tree to its root, accumulating them in ``by_joint``.
+
+        Only the part of ``by_joint`` below the diagonal is read: ``joint`` is symmetric and each pair counts once.
+        """
         for attribute in reversed(tree[1:]):
             parent = self.parents[attribute]
             assert parent is not None
             block = self.blocks[attribute]
             above = self.blocks[parent]
-            span = self.places[attribute]
-            higher = self.places[parent]
+            span = self.offsets[attribute]
+            higher = self.offsets[parent]
             conditional = tables.conditionals[attribute]
             slope = by_joint[:, span, : span.start]
             by_given = joint[:, higher, : span.start] @ slope.transpose(0, 2, 1)
@@ -168,6 +171,12 @@ class TiltedForest:
             by_joint[:, higher, : higher.start] += upward[:, :, : higher.start]
             by_joint[:, higher.stop : span.start, higher] += upward[:, :, higher.stop :].transpose(0, 2, 1)
             by_tilt[:, block] = _through_softmax(conditional, by_given).sum(axis=1)
+
+
+def category_blocks(sizes: Sequence[int]) -> list[slice]:
+    """Return the columns of each attribute's categories, where all attributes' categories follow each other."""
+    ends = itertools.accumulate(sizes)
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
 def _softmax(logs: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """Variable elimination over factors: sums and maxima of products of small tables, one variable at a time.
 
-The order is chosen by min-fill: next goes the variable whose removal joins the fewest pairs of neighbours that were
-apart, ties by the smaller table. A table above the limit is refused before it is made.
+The order is min-fill: next is the variable whose elimination connects the fewest pairs of unconnected neighbours, ties
+by the smaller table. A table above the limit is refused before it is allocated.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from panstream.errors import NotSupported
 
 LARGEST_FACTOR = 1 << 24  # cells; 128 MB of floats
-_SMALL = 2.0**-100
+_RESCALE_BELOW = 2.0**-100  # far from the smallest double, 2^-1074, whatever one further table multiplies in
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """A table with one axis per variable; ``variables`` increase."""
+    """A table with one axis per variable; ``variables`` are sorted."""
 
     variables: tuple[int, ...]
     values: NDArray[np.float64]
@@ -34,7 +34,7 @@ class Factor:
         return cls(tuple(variables[axis] for axis in order), np.transpose(values, order))
 
     def reduced(self, evidence: Mapping[int, int]) -> Factor:
-        """Return the factor where the observed variables hold their value."""
+        """Return the factor with the observed variables fixed at their values."""
         index = tuple(evidence.get(variable, slice(None)) for variable in self.variables)
         return Factor(
             tuple(variable for variable in self.variables if variable not in evidence), np.asarray(self.values[index])
@@ -44,7 +44,7 @@ class Factor:
 def _elimination_order(
     scopes: Sequence[tuple[int, ...]], sizes: Sequence[int], eliminate: Collection[int], *, limit: int = LARGEST_FACTOR
 ) -> list[int]:
-    """Return the variables of ``eliminate`` in min-fill order; refuse if any table on the way is above ``limit``."""
+    """Return the variables of ``eliminate`` in min-fill order; raise NotSupported for a table above ``limit``."""
     neighbours: dict[int, set[int]] = {variable: set() for variable in eliminate}
     for scope in scopes:
         for variable in scope:
@@ -57,7 +57,7 @@ def _elimination_order(
     while remaining:
         variable = min(remaining, key=lambda candidate: (costs[candidate], candidate))
         around = neighbours.pop(variable)
-        _check(math.prod(sizes[neighbour] for neighbour in around) * sizes[variable], limit)
+        _check_size(math.prod(sizes[neighbour] for neighbour in around) * sizes[variable], limit)
         for one in around:
             neighbours[one] |= around
             neighbours[one] -= {variable, one}
@@ -74,7 +74,7 @@ def _fill(variable: int, neighbours: Mapping[int, set[int]], sizes: Sequence[int
     return missing, math.prod(sizes[neighbour] for neighbour in around)
 
 
-def _check(cells: int, limit: int) -> None:
+def _check_size(cells: int, limit: int) -> None:
     if cells > limit:
         raise NotSupported(
             f"exact inference would need a table of {cells} cells, above the limit of {limit}; "
@@ -85,14 +85,14 @@ def _check(cells: int, limit: int) -> None:
 def sum_product(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Sequence[int], *, limit: int = LARGEST_FACTOR
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the sum of the product over all variables but ``keep``, as (table with one axis per kept one, log2 scale).
+    """Return the sum of the product over all variables but ``keep``, as (table with the axes of ``keep``, log2 scale).
 
-    The table times ``2**scale`` is the sum; scaling on the way keeps long products from vanishing.
+    The table times ``2**scale`` is the sum; intermediate scaling prevents underflow of long products.
     """
-    _check(math.prod(sizes[variable] for variable in keep), limit)
+    _check_size(math.prod(sizes[variable] for variable in keep), limit)
     pool = list(factors)
     scale = 0.0
-    for _, axis, rest, tables in _eliminated(pool, sizes, keep, limit):
+    for _, axis, rest, tables in _eliminate(pool, sizes, keep, limit):
         joined, shift = _product(tables)
         pool.append(Factor(rest, np.asarray(joined.sum(axis=axis))))
         scale += shift
@@ -108,9 +108,9 @@ def maximise(
     """Return the assignment with the largest product of the factors and log2 of that product."""
     with np.errstate(divide="ignore"):
         pool = [Factor(factor.variables, np.log2(factor.values)) for factor in factors]
-    # The best value of an eliminated variable for every setting of the variables that came after it.
+    # The best value of each eliminated variable for every setting of the variables that are eliminated later.
     traces: list[tuple[int, tuple[int, ...], NDArray[np.int64]]] = []
-    for variable, axis, rest, tables in _eliminated(pool, sizes, (), limit):
+    for variable, axis, rest, tables in _eliminate(pool, sizes, (), limit):
         joined = functools.reduce(np.add, tables)
         traces.append((variable, rest, np.asarray(joined.argmax(axis=axis))))
         pool.append(Factor(rest, np.asarray(joined.max(axis=axis))))
@@ -130,11 +130,11 @@ def conditionals(
     pool = list(factors)
     scale = 0.0
     by_variable: dict[int, tuple[tuple[int, ...], NDArray[np.float64]]] = {}
-    for variable, axis, rest, tables in _eliminated(pool, sizes, (), limit):
+    for variable, axis, rest, tables in _eliminate(pool, sizes, (), limit):
         joined, shift = _product(tables)
         rows = np.moveaxis(joined, axis, -1)
         total = np.asarray(rows.sum(axis=-1))
-        # What cannot happen is never drawn; any row will do.
+        # A row whose condition has probability 0 is never used; make it uniform, so that it is a distribution.
         even = np.full(rows.shape, 1.0 / rows.shape[-1])
         by_variable[variable] = rest, np.divide(rows, total[..., None], out=even, where=total[..., None] > 0)
         pool.append(Factor(rest, total))
@@ -143,12 +143,12 @@ def conditionals(
     return by_variable, scale + (math.log2(constant) if constant > 0 else -math.inf)
 
 
-def _eliminated(
+def _eliminate(
     pool: list[Factor], sizes: Sequence[int], keep: Sequence[int], limit: int
 ) -> Iterator[tuple[int, int, tuple[int, ...], list[NDArray[np.float64]]]]:
-    """Yield the variables to eliminate, each with its axis, the others it meets, and the tables that are to be joined.
+    """Yield each variable to eliminate with its axis, the other variables of its factors, and the tables to multiply.
 
-    The tables' factors leave the ``pool``; the caller puts what they become into it.
+    Their factors are removed from ``pool``; the caller appends the factor that replaces them.
     """
     scopes = [factor.variables for factor in pool]
     others = {variable for scope in scopes for variable in scope} - set(keep)
@@ -168,15 +168,14 @@ def _aligned(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[tuple[int
 
 
 def _product(tables: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], float]:
-    """Return the product and the log2 of what it was divided by on the way, so that it does not vanish."""
+    """Return the product, divided by a power of two against underflow, and log2 of that power."""
     result = np.ones((1,) * tables[0].ndim)
     scale = 0.0
     for table in tables:
         result = result * table
         largest = float(result.max())
-        if 0.0 < largest < _SMALL:
+        if 0.0 < largest < _RESCALE_BELOW:
             shift = math.frexp(largest)[1]
-            # a power of two changes no digit
-            result = np.ldexp(result, -shift)
+            result = np.ldexp(result, -shift)  # exact: a power of two
             scale = scale + shift
     return result, scale

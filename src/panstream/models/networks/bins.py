@@ -1,8 +1,8 @@
 """Public edges that turn numbers and dates into categories, and categories into numbers and dates again.
 
-Three things that edges alone do not say. *Atoms* are single values that many records have, such as 0 in a column of
-amounts: each is a category of its own and is drawn exactly. A *tail* says how far numbers of an open last bin may
-reach. *Dates* are counted in days, so bins of them are bins of whole numbers.
+Besides the edges there are three options. *Atoms* are single values that many records have, such as 0 in a column of
+amounts: each is a category of its own and is sampled exactly. A *tail* is the upper limit of samples from an open last
+bin. *Dates* are counted in days, so bins of dates are bins of integers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 
 Within: TypeAlias = tuple[float, float]
-"""A range that drawn numbers are kept to, both ends included."""
+"""A range that sampled numbers are restricted to, both ends included."""
 
 EVERYWHERE: Within = (-math.inf, math.inf)
 
@@ -29,10 +29,10 @@ EVERYWHERE: Within = (-math.inf, math.inf)
 class Bins:
     """Public edges of a numeric column: ``edges[i] <= x < edges[i + 1]``, the last bin closed.
 
-    A value outside the edges is refused (or counts as missing where that is declared) unless ``clip`` puts it into
-    the nearest bin. The outer edges may be infinite; ``tail`` is then how far drawn numbers of the last bin reach.
-    ``whole`` says that the values are whole numbers, ``dates`` that the edges are dates. ``atoms`` are values with a
-    category of their own, after those of the bins.
+    A value beyond the edges is rejected (or counts as missing where that is declared) unless ``clip`` puts it into the
+    nearest bin. The outer edges may be infinite; ``tail`` is then the upper limit of samples from the last bin.
+    ``whole`` declares integer values, ``dates`` that the edges are dates. ``atoms`` are values with a category of their
+    own, after those of the bins.
 
     >>> ages = Bins([0, 18, 65, 120])
     >>> ages.labels
@@ -84,7 +84,7 @@ class Bins:
 
     @property
     def count(self) -> int:
-        """Return the number of bins."""
+        """Return the number of bins, atoms not included."""
         return len(self.edges) - 1
 
     @property
@@ -98,11 +98,11 @@ class Bins:
         return date.fromordinal(int(number)).isoformat() if self.dates else f"{number:.12g}"
 
     def number(self, value: Any) -> float:
-        """Return the number that a value stands for: a date is a count of days. Raises ValueError for anything else."""
+        """Return a value as a number, a date as its proleptic ordinal; raise ValueError for anything else."""
         return _day(value) if self.dates else float(value)
 
     def codes(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the category of each number; -1 for NaN and for what lies outside and may not be clipped."""
+        """Return the category of each number; -1 for NaN and, without ``clip``, for numbers beyond the edges."""
         edges = np.asarray(self.edges)
         codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
         last = self.count - 1
@@ -117,9 +117,10 @@ class Bins:
         return codes
 
     def sample_values(self, codes: NDArray[Any], shares: NDArray[np.float64], within: Within = EVERYWHERE) -> list[Any]:
-        """Return a value for each code: an atom itself, or a number (or day) evenly from the bin, where ``shares`` are
-        uniform in [0, 1). A bin without end is drawn log-uniformly up to the tail, or gives its finite edge. Codes of
-        no bin and no atom give None.
+        """Return a value for each code: the atom, or the number (or day) at ``shares``, uniform in [0, 1), of the bin.
+
+        A bin without end is sampled log-uniformly up to the tail, or gives its finite edge. Codes of neither a bin nor
+        an atom give None.
         """
         low, high = (np.array([self._ends(code, within)[side] for code in range(self.count)]) for side in (0, 1))
         code = np.minimum(np.asarray(codes, np.int64), self.count - 1)
@@ -147,7 +148,7 @@ class Bins:
         return int(value) if self.whole and value.is_integer() else value
 
     def _ends(self, code: int, within: Within) -> Within:
-        """Return between which numbers a bin's values are drawn: whole ones, where they are whole, ends included."""
+        """Return the smallest and largest value that a bin is sampled from; integers if the values are integers."""
         low = self.edges[code]
         high = self.edges[code + 1]
         if math.isinf(high):
@@ -162,7 +163,7 @@ class Bins:
         return max(low, within[0]), min(high, within[1])
 
     def covered(self, within: Within) -> NDArray[np.float64]:
-        """Return which part of each category, bins and then atoms, lies in a range."""
+        """Return the fraction of each category, bins and then atoms, that lies in a range."""
         parts = []
         for code in range(self.count):
             (whole_low, whole_high), (low, high) = self._ends(code, EVERYWHERE), self._ends(code, within)
@@ -179,7 +180,7 @@ class Bins:
 
 
 def _day(value: Any) -> float:
-    """Return the number of a day; text is read as ISO 8601, a time of day is left out."""
+    """Return the proleptic ordinal of a date; text is read as ISO 8601, a time of day is ignored."""
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[D]").item()
     if isinstance(value, str):
@@ -199,7 +200,7 @@ _DAYS = {"day": 1, "week": 7}
 
 
 def date_edges(minimum: Any, maximum: Any, step: str) -> list[date]:
-    """Return the first days of all steps from ``minimum`` on, and ``maximum``: bins of whole days, weeks or months.
+    """Return the edges of bins of days, weeks or months: the first days from ``minimum`` on, then ``maximum``.
 
     >>> [str(day) for day in date_edges("2024-01-15", "2024-03-31", "month")]
     ['2024-01-15', '2024-02-01', '2024-03-01', '2024-03-31']

@@ -1,8 +1,8 @@
-"""A model given what is known: the same distribution restricted to some values, as a model that can be drawn from.
+"""Condition a model on values of some attributes, as a model that can be sampled.
 
-What is known of an attribute is a weight for each of its categories: 1 for a value that is known, the part of a bin
-that lies in a range, 0 for everything else. The result is a network, whose parents may be others: every variable that
-is eliminated leaves its conditional table behind. That of a mixture keeps the component as a hidden attribute.
+Evidence about an attribute is a weight for each of its categories: 1 for an observed value, the fraction of a bin that
+lies in a range, 0 for everything else. Variable elimination then yields a conditional table per variable, and these
+tables form a network, in general with other parents. For a mixture, the component remains as a hidden attribute.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from panstream.models.networks.records import Records, whole_numbers
 from panstream.models.networks.sampling import balanced_sample, sample
 from panstream.primitives.noise import NoiseSource
 
-Known: TypeAlias = str | float | tuple[float, float]
+Condition: TypeAlias = str | float | tuple[float, float]
 """A category, a number, a date, or a range with both ends; text as ``40..65``, ``65..`` and ``..40`` is a range too."""
 
-_LEAST = 1e-9  # below, a model says nothing: noise and smoothing put more than that on what never happened
-_SHOWN = 12
+# Noise and smoothing give more than this to combinations that no record has, so below it a model has no information.
+_MIN_PROBABILITY = 1e-9
+_SHOWN_LABELS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConditionedModel:
-    """A model of the records that agree with what is given, its probability, and the ranges of numbers to draw.
+    """A model of the records that agree with the evidence, the evidence's probability, and ranges for sampled numbers.
 
     The first ``hidden`` attributes of the ``network`` are not part of a record.
     """
@@ -50,18 +51,18 @@ class ConditionedModel:
         return self.network.marginal([attribute + self.hidden for attribute in attributes])
 
     def draw(self, size: int, rng: NoiseSource, *, independent: bool = False) -> Records:
-        """Return records that agree with what is given; balanced, or independent of each other."""
+        """Sample records that agree with the evidence; balanced, or independent of each other."""
         drawn = (sample if independent else balanced_sample)(self.network, size, rng)
         return Records(self.domain, drawn.codes[self.hidden :])
 
 
-def condition(model: BayesianNetwork | Mixture, evidence: Mapping[str, Known]) -> ConditionedModel:
-    """Return the model given some values. Refuses what has a probability below 1e-9 under the model.
+def condition(model: BayesianNetwork | Mixture, evidence: Mapping[str, Condition]) -> ConditionedModel:
+    """Return the model given some values; raise InvalidParameter if their probability is below 1e-9.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> tables = (np.array([0.75, 0.25]), np.array([[0.875, 0.125], [0.125, 0.875]]))
-    >>> found = condition(BayesianNetwork(domain, ((), (0,)), tables), {"wet": "yes"})
-    >>> found.probability, found.marginal((0,)).round(3).tolist()
+    >>> conditioned = condition(BayesianNetwork(domain, ((), (0,)), tables), {"wet": "yes"})
+    >>> conditioned.probability, conditioned.marginal((0,)).round(3).tolist()
     (0.3125, [0.3, 0.7])
     """
     hidden = int(isinstance(model, Mixture))
@@ -74,9 +75,10 @@ def condition(model: BayesianNetwork | Mixture, evidence: Mapping[str, Known]) -
         factors.append(Factor((position + hidden,), weights))
     conditional_tables, scale = conditionals(factors, network.domain.sizes)
     probability = 2.0**scale
-    if not probability >= _LEAST:
+    if not probability >= _MIN_PROBABILITY:
         raise InvalidParameter(
-            f"what is given has a probability of {probability:.1g} under the model; below {_LEAST:g} it says nothing"
+            f"what is given has a probability of {probability:.1g} under the model; "
+            f"below {_MIN_PROBABILITY:g} it says nothing"
         )
     parents, tables = zip(*(conditional_tables[position] for position in range(len(network.domain))), strict=True)
     return ConditionedModel(
@@ -84,8 +86,8 @@ def condition(model: BayesianNetwork | Mixture, evidence: Mapping[str, Known]) -
     )
 
 
-def _weights(attribute: Attribute, condition: Known) -> tuple[NDArray[np.float64], Within]:
-    """Return the weight of every category, and the range that numbers are drawn from."""
+def _weights(attribute: Attribute, condition: Condition) -> tuple[NDArray[np.float64], Within]:
+    """Return the weight of every category, and the range that numbers are sampled from."""
     single = np.zeros(attribute.size)
     if isinstance(condition, str) and condition in attribute.labels:
         single[attribute.labels.index(condition)] = 1.0
@@ -110,8 +112,8 @@ def _weights(attribute: Attribute, condition: Known) -> tuple[NDArray[np.float64
     return np.append(covered, np.zeros(attribute.size - covered.size)), limits
 
 
-def _range(attribute: Attribute, condition: Known) -> Within | None:
-    """Return a range of numbers, or None where it is none."""
+def _range(attribute: Attribute, condition: Condition) -> Within | None:
+    """Return the condition as a range of numbers, or None if it is neither a number nor a range."""
     number = float if attribute.bins is None else attribute.bins.number
     low, separator, high = condition.partition("..") if isinstance(condition, str) else ("", "", "")
     try:
@@ -129,6 +131,6 @@ def _range(attribute: Attribute, condition: Known) -> Within | None:
 
 
 def _unknown(attribute: Attribute) -> InvalidParameter:
-    labels = ", ".join(attribute.labels[:_SHOWN]) + (", …" if attribute.size > _SHOWN else "")
+    labels = ", ".join(attribute.labels[:_SHOWN_LABELS]) + (", …" if attribute.size > _SHOWN_LABELS else "")
     more = "; a number or a range such as 40..65 would do too" if attribute.bins is not None else ""
     return InvalidParameter(f"{attribute.name!r} has no such category; it has {labels}{more}")

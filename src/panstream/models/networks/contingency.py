@@ -1,4 +1,4 @@
-"""How many records hold each combination of values, and how far two tables are apart. Exact, so not for release."""
+"""Exact contingency tables of records, and distances between two data sets. Exact, so not for release."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def contingency(records: Records, attributes: Sequence[int]) -> NDArray[np.int64
 
 
 def pairwise(records: Records) -> dict[tuple[int, int], NDArray[np.int64]]:
-    """Return the tables of all pairs ``(i, j)`` with ``i < j``; they are views of one array."""
+    """Return the exact tables of all pairs ``(i, j)`` with ``i < j``, as views of one array."""
     from panstream.primitives.kernels.models.contingency import count_pairs
 
     sizes = records.domain.sizes

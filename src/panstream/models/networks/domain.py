@@ -1,7 +1,7 @@
-"""What values a record may hold, declared in advance and never read from the rows.
+"""The values that each attribute of a record can take, declared in advance and never read from the rows.
 
-A domain that is read off private rows is itself a leak: that a category occurs at all says that somebody has it. So
-a `Domain` is written down by hand, or proposed from public metadata by `propose_domain`.
+A domain derived from private rows is itself a leak: that a category occurs reveals that some user has it. So a `Domain`
+is written down by hand, or proposed from public metadata by `propose_domain`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INFINITIES = {"-inf": -math.inf, "inf": math.inf}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """One column: its name, its labels in order, the bins behind them if it is numeric, the code for "missing"."""
+    """One column: its name, its labels in code order, its bins if it is numeric, and the code for "missing"."""
 
     name: str
     labels: tuple[str, ...]
@@ -61,7 +61,7 @@ class Domain:
 
     ``attributes`` maps a name to its categories or to `Bins`. ``missing`` names the attributes where "no value"
     is a category of its own: as a mapping it gives the category's label, which is added at the end unless it is
-    already there; nulls and values that are not declared then become that category instead of being refused.
+    declared; nulls and undeclared values then become that category instead of an error.
 
     >>> domain = Domain({"sex": ["f", "m"], "age": Bins([0, 18, 65, 120])}, missing={"sex": "?"})
     >>> domain.names, domain.sizes
@@ -95,7 +95,7 @@ class Domain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names in order."""
+        """Return the names of the attributes, in order."""
         return tuple(attribute.name for attribute in self.attributes)
 
     @property
@@ -105,11 +105,11 @@ class Domain:
 
     @property
     def cells(self) -> int:
-        """Return the number of different records that are possible."""
+        """Return the number of cells of the full joint table."""
         return math.prod(self.sizes)
 
     def position(self, name: str) -> int:
-        """Return where the attribute called ``name`` stands."""
+        """Return the position of the attribute called ``name``; raise InvalidParameter if there is none."""
         for index, attribute in enumerate(self.attributes):
             if attribute.name == name:
                 return index
@@ -120,7 +120,7 @@ class Domain:
         return self.attributes[position].labels
 
     def code(self, position: int, label: str) -> int:
-        """Return the code of a label of one attribute."""
+        """Return the code of a label of one attribute; raise InvalidParameter if it is not declared."""
         attribute = self.attributes[position]
         try:
             return attribute.labels.index(label)
@@ -128,7 +128,7 @@ class Domain:
             raise InvalidParameter(f"{attribute.name!r} has no category of this name") from None
 
     def shape(self, positions: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the table of these attributes; refuse one above the size limit before it is made."""
+        """Return the shape of the table of these attributes; raise InvalidParameter above 2^27 cells."""
         if len(set(positions)) != len(positions) or not all(0 <= position < len(self) for position in positions):
             raise InvalidParameter(f"attributes must be distinct positions below {len(self)}, got {tuple(positions)}")
         shape = tuple(self.attributes[position].size for position in positions)
@@ -137,7 +137,7 @@ class Domain:
         return shape
 
     def select(self, positions: Sequence[int]) -> Domain:
-        """Return the domain of some of the attributes, in the order asked for."""
+        """Return the domain of some of the attributes, in the order of ``positions``."""
         return _domain_from(tuple(self.attributes[position] for position in positions))
 
     def preceded_by(self, name: str, labels: Sequence[str]) -> Domain:
@@ -154,7 +154,7 @@ class Domain:
 
     @classmethod
     def from_dict(cls, plain: Any) -> Domain:
-        """Read what `to_dict` wrote, or raise InvalidBytes."""
+        """Rebuild the domain that `to_dict` described; raise InvalidBytes if it is damaged or of another version."""
         if not isinstance(plain, dict) or plain.get("format") != _FORMAT:
             raise InvalidBytes("this is not a domain of panstream")
         if plain.get("version") != _VERSION:
@@ -165,7 +165,7 @@ class Domain:
             raise InvalidBytes(f"the domain is damaged: {error}") from None
 
     def digest(self) -> str:
-        """Return the SHA-256 of the domain: equal exactly where names, categories, their order and bins are equal."""
+        """Return the SHA-256 of the domain's names, categories, their order and bins."""
         canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -203,7 +203,7 @@ def _attribute(name: str, values: Sequence[str] | Bins, missing: str | None) -> 
 
 
 def _domain_from(attributes: tuple[Attribute, ...]) -> Domain:
-    """Return the domain of attributes that are already built."""
+    """Return the domain of existing `Attribute` values, without reading categories and bins again."""
     names = [attribute.name for attribute in attributes]
     if not names or len(set(names)) != len(names):
         raise InvalidParameter("a domain must have at least one attribute, and names must differ from each other")
@@ -262,14 +262,14 @@ def _rich(plain: Any) -> Attribute:
 
 
 def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str = _MISSING) -> Domain:
-    """Propose a domain from public metadata: category lists, sizes, types and ranges. It never sees a row.
+    """Propose a domain from public metadata: category lists, sizes, types and ranges. It never reads a row.
 
     Per attribute: a list of categories; a number of categories (they are called "0", "1", …); or a mapping with
     ``enum`` or ``categories``, or ``type`` ("boolean", "integer", "number") with ``minimum`` and ``maximum`` and
     optionally ``bins``, or ``edges``; numbers may have ``atoms`` and a ``tail`` (see `Bins`). ``type`` "date"
     has ``minimum``, ``maximum`` and ``step`` ("day", "week", "month", "quarter", "year"). ``nullable: true`` adds a
-    category for missing values, ``missing: "?"`` one that is written as it was read. A Table Schema
-    (``{"fields": [{"name": …, "type": …, "constraints": {…}}]}``) is understood as well. Integers with at most ``bins``
+    category for missing values, ``missing: "?"`` one with this label. A Table Schema
+    (``{"fields": [{"name": …, "type": …, "constraints": {…}}]}``) is accepted as well. Integers with at most ``bins``
     values get a category each; wider ranges get ``bins`` bins of equal width.
 
     >>> propose_domain({"sex": ["f", "m"], "stay": {"type": "integer", "minimum": 1, "maximum": 14}})

@@ -1,8 +1,8 @@
-"""The forest network closest to noisy tables of one and two attributes, by mirror descent with belief propagation.
+"""Fit a forest network to noisy tables of one and two attributes, by mirror descent with belief propagation.
 
 On a forest every set of locally consistent marginals belongs to a distribution, so all noisy tables are fitted
-together and help each other: a one-way table sharpens the margins of all edges at its attribute. Only noisy tables are
-read, never records, so this is post-processing and works on sums over several holders as well.
+together: a one-way table improves the margins of all edges at its attribute. Only noisy tables are read, never records,
+so this is post-processing and works on sums over several holders as well.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from panstream.primitives import validation as checks
 
 _TINY = 1e-12
 MOSTLY_NOISE = 0.25
-"""Total variation by which noise alone moves a one-way table, above which it shows little else."""
-_NOISE_DOMINATED_TV = (
-    1.0  # the same, above which a posterior mean is nearer than a projection (level with it at 1 on Adult)
-)
-_VISIBLE = 0.2  # noise standard deviation over the average cell
+"""Mean total variation distance by which noise moves one-way tables, above which a model is called mostly noise."""
+# The same distance, above which a posterior mean is nearer than a projection (equally near at 1 on Adult).
+_NOISE_DOMINATED_TV = 1.0
+_LARGE_NOISE = 0.2  # noise standard deviation over the average cell, above which the tails of Laplace noise matter
 
 
 class _Measurement(NamedTuple):
-    """Noisy probabilities, the noise's standard deviation, and where its log-likelihood turns from square to linear."""
+    """Noisy probabilities, the noise's standard deviation, and the gap at which its log-likelihood becomes linear."""
 
     values: Table
     sd: float
@@ -74,16 +73,15 @@ def fit_forest(
     """Return the network whose edges are the two-way tables and whose marginals are closest to all tables.
 
     Minimises Σ ‖n·μ - counts‖²/(2·sigma²) + shrinkage·Σ (r-1)(c-1)·I(edge), the second sum over edges with r times c
-    cells (groups, where the table has views) and I in nats: where the noise leaves nothing to see, an edge fades into
+    cells (groups, where the table has views) and I in nats: an edge whose dependence is below the noise shrinks to
     independence. For strong Laplace noise of scale b the square is replaced by sqrt(x² + b²)/b - 1, nearly that noise's
     log-likelihood. Each conditional row is then mixed with ``smoothing`` noise standard deviations' worth of the
     child's own distribution, so no probability is 0.
 
-    Tables are first smoothed along declared bins (`panstream.models.networks.noisy_tables`). ``records`` is the
-    public
+    Tables are first smoothed along declared bins (`panstream.models.networks.noisy_tables`). ``records`` is the public
     number of records. Tables of the same attributes are averaged with weights 1/sigma². Without edges, and where noise
-    alone would move tables by all they hold, they are replaced by what they mean on average, which is nearer to the
-    truth than the nearest distribution: of fifty rows of Adult at epsilon 1, .66 instead of .74 (uniform: .68).
+    alone moves tables by a total variation distance above 1, they are replaced by their posterior means, which are
+    nearer to the truth than the projections: of fifty rows of Adult at epsilon 1, .66 instead of .74 (uniform: .68).
     """
     checks.require_at_least(1, records=records)
     merged = _merged(domain, records, tables)
@@ -100,13 +98,13 @@ def fit_forest(
 
 
 def _mean_noise_shift(merged: _Merged) -> float:
-    """Return how far noise alone moves the tables on average, in total variation."""
-    moved = [measured.values.size * measured.sd / math.sqrt(2 * math.pi) for measured in merged.values()]
-    return math.fsum(moved) / len(moved)
+    """Return the mean total variation distance by which noise moves the tables."""
+    shifts = [measured.values.size * measured.sd / math.sqrt(2 * math.pi) for measured in merged.values()]
+    return math.fsum(shifts) / len(shifts)
 
 
 def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merged:
-    """Return what was measured by sorted attributes, same attributes averaged."""
+    """Return the measurements by sorted attributes, those of the same attributes averaged."""
     merged: _Merged = {}
     for table in tables:
         key = tuple(sorted(table.attributes))
@@ -125,8 +123,8 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
         if values.shape != shape:
             raise InvalidParameter(f"the table of attributes {table.attributes} does not have the domain's shape")
         sd = max(table.sigma, 0.5) / records  # exact counts are no better than to half a record
-        # Where the noise is small against an average cell the square does as well and is quicker to minimise.
-        bend = sd / math.sqrt(2.0) if table.laplace and sd * values.size > _VISIBLE else math.inf
+        # If the noise is small compared with an average cell, the square fits as well and is minimised faster.
+        bend = sd / math.sqrt(2.0) if table.laplace and sd * values.size > _LARGE_NOISE else math.inf
         if key in merged:
             other, spread, bent, _, seen = merged[key]
             if maps is not None or seen is not None:
@@ -198,7 +196,7 @@ def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int)
 
 
 def _start(probabilities: Table, sd: float) -> Table:
-    """Return log potentials of the projected table, with cells that noise hides set to its size."""
+    """Return the log of the posterior mean of a table, as initial potentials; 0 where nothing was measured."""
     if math.isinf(sd):
         return np.zeros_like(probabilities)
     return np.log(np.maximum(posterior_mean_counts(probabilities, sd), _TINY))
@@ -226,12 +224,12 @@ def _network(
 
 
 Table = NDArray[np.float64]
-_LOWEST = -300.0  # exp of a smaller log potential would not survive the products
+_LOWEST = -300.0  # log potentials: two factors of exp(-300) still multiply to a normal double
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by `forest_from_edges`.
+    """Edges between attributes, without a cycle; built by `forest_from_edges`.
 
     ``order`` lists the attributes so that parents come first; ``parents[v]`` is (parent, edge) or ``None`` for a root.
     """
@@ -242,7 +240,7 @@ class Forest:
     parents: tuple[tuple[int, int] | None, ...]
 
     def marginals(self, nodes: Sequence[Table], pairs: Sequence[Table]) -> tuple[list[Table], list[Table]]:
-        """Return the marginals of all attributes and of all edges for log potentials of attributes and edges."""
+        """Return the marginals of all attributes and edges for their log potentials, by two-pass belief propagation."""
         kernels = [np.exp(np.maximum(potential - potential.max(), _LOWEST)) for potential in pairs]
         inward = [np.maximum(potential - potential.max(), _LOWEST) for potential in nodes]
         messages: list[Table] = [np.zeros(0)] * len(nodes)
@@ -279,7 +277,7 @@ class Forest:
 
 
 def forest_from_edges(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Forest:
-    """Return the forest of these edges; refuse a cycle. Every tree is rooted at its smallest position."""
+    """Return the forest of these edges, trees rooted at their smallest position; raise InvalidParameter on a cycle."""
     neighbours: list[list[tuple[int, int]]] = [[] for _ in sizes]
     for number, (one, other) in enumerate(edges):
         if not (0 <= one < len(sizes) and 0 <= other < len(sizes)) or one == other:
@@ -293,12 +291,12 @@ def forest_from_edges(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) ->
         waiting = [root] if root not in seen else []
         seen.add(root)
         while waiting:
-            here = waiting.pop(0)
-            order.append(here)
-            for other, number in neighbours[here]:
+            attribute = waiting.pop(0)
+            order.append(attribute)
+            for other, number in neighbours[attribute]:
                 if other not in seen:
                     seen.add(other)
-                    parents[other] = (here, number)
+                    parents[other] = (attribute, number)
                     waiting.append(other)
     if sum(above is not None for above in parents) != len(edges):
         raise InvalidParameter("the edges must not form a cycle")

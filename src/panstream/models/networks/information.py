@@ -58,7 +58,7 @@ _BITS = 1.0 / math.log(2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ErrorTerms:
-    """An error in parts: what sampling alone contributes first, what the noise adds first, and the next order."""
+    """An error in parts: the leading terms of sampling and of noise, and the terms of the next order."""
 
     sampling: float
     noise: float
@@ -66,7 +66,7 @@ class _ErrorTerms:
 
     @property
     def total(self) -> float:
-        """Return the sum of the parts."""
+        """Return the sum of all terms."""
         return self.sampling + self.noise + self.higher
 
 

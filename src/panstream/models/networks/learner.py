@@ -1,4 +1,4 @@
-"""What learners of one table have in common: how they are called, what they promise, and what comes out."""
+"""Base classes of the private learners of one table, and their result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from panstream.primitives.noise import NoiseSource
 from panstream.privacy import Claim
 
 Progress: TypeAlias = Callable[[str, float], None]
-"""Called with what is being done and how much of the whole is finished, from 0 to 1."""
+"""Called with the current step and the finished fraction of the work, from 0 to 1."""
 
 Learned: TypeAlias = tuple[list[NoisyTable], BayesianNetwork | Mixture]
 """Noisy tables and the model that was fitted to them."""
@@ -27,10 +27,10 @@ Learned: TypeAlias = tuple[list[NoisyTable], BayesianNetwork | Mixture]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedNetwork:
-    """A network learned with differential privacy: everything in here may be published.
+    """A network learned with differential privacy; all fields may be published.
 
     ``records`` is the number of records learned from, public under replace-one; ``tables`` are the noisy counts;
-    ``notes`` say what the model cannot show: that it is mostly noise, or that its attributes are independent.
+    ``notes`` are limits of the model: that it is mostly noise, or that its attributes are independent.
     """
 
     network: BayesianNetwork | Mixture
@@ -40,41 +40,43 @@ class LearnedNetwork:
     notes: tuple[str, ...] = ()
 
 
-def _notes(network: BayesianNetwork | Mixture, budget: Budget, records: int, wanted: bool) -> tuple[str, ...]:
-    """Return what a reader should know, by public figures and the network; ``wanted``: edges were asked for."""
+def _notes(network: BayesianNetwork | Mixture, budget: Budget, records: int, may_have_edges: bool) -> tuple[str, ...]:
+    """Return notes on the network's limits, from public figures and the network."""
     sizes = network.domain.sizes
-    blur = budget.blurring(records, sizes)
-    needed = f"about {float(f'{records * blur / budget.min_useful_share:.2g}'):,.0f} records are needed for dependences"
-    if blur > MOSTLY_NOISE:
+    noise = budget.noise_distance(records, sizes)
+    needed = (
+        f"about {float(f'{records * noise / budget.min_useful_share:.2g}'):,.0f} records are needed for dependences"
+    )
+    if noise > MOSTLY_NOISE:
         return (f"mostly noise: {records:,} records are too few for this domain and budget; {needed}",)
-    if isinstance(network, Mixture) or network.edges or not wanted or len(sizes) < 2:
+    if isinstance(network, Mixture) or network.edges or not may_have_edges or len(sizes) < 2:
         return ()
-    if blur > budget.min_useful_share:
+    if noise > budget.min_useful_share:
         return (f"no edges: the attributes are independent in this model, since noise would hide any edge; {needed}",)
     return ("no edges: the attributes are independent in this model, since no dependence stood out from the noise",)
 
 
 class _Learner(ABC):
-    """Learns a model from records; a budget is opened, spent on noisy tables, and told in the claim."""
+    """Learns a model from records: open a budget, spend it on noisy tables, and state it in the claim."""
 
     __slots__ = ()
 
     @abstractmethod
     def _budget(self) -> Budget:
-        """Return the whole budget, nothing of it spent."""
+        """Return a new budget."""
 
     @abstractmethod
     def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
-        """Spend the budget; only what it measured may be in what comes out."""
+        """Spend the budget; the result may depend on the records only through what the budget released."""
 
     def claim(self) -> Claim:
-        """Return what is promised before anything is looked at."""
+        """Return the claim of a fit, before any record is read."""
         return self._budget().claim()
 
     def fit(
-        self, records: Records, rng: NoiseSource | None = None, progress: Progress = lambda what, done: None
+        self, records: Records, rng: NoiseSource | None = None, progress: Progress = lambda step, done: None
     ) -> LearnedNetwork:
-        """Learn from the records; all noise is drawn afresh from the operating system unless a test source is given."""
+        """Learn from the records, with noise from the operating system's generator; a test ``rng`` voids the claim."""
         if rng is None:
             with NoiseSource() as fresh:
                 return self.fit(records, fresh, progress)
@@ -89,7 +91,7 @@ class _Learner(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianLearner(_Learner):
-    """A learner at (epsilon, delta), by way of zCDP."""
+    """A learner at (epsilon, delta), through zCDP."""
 
     epsilon: float
     delta: float = 1e-9
@@ -104,7 +106,7 @@ class GaussianLearner(_Learner):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PureLearner(_Learner):
-    """A learner at epsilon, without a delta."""
+    """A learner at pure epsilon."""
 
     epsilon: float
 

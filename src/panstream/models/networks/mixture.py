@@ -1,12 +1,13 @@
-"""A mixture: a Bayesian network with one hidden parent of all attributes, in which every pair of them may depend.
+"""A mixture: a Bayesian network with one hidden parent of all attributes, so that every pair may be dependent.
 
-Given its component, a record's attributes are independent, or form a forest that is the same for all components but for
-tilts of its tables. Which component a record came from is not part of the record. All two-way tables of the model are
-cheap to compute, so all of them can be fitted at once (`panstream.models.networks._mixture_fit`).
+Given its component, a record's attributes are independent, or form a forest whose tables each component tilts. The
+component is not part of a record. All two-way tables of the model are cheap to compute, so all of them can be fitted
+together (`panstream.models.networks._mixture_fit`).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from panstream.models.networks.records import Records
 from panstream.models.networks.structure_search import chow_liu, fit_tables, marginal_tables
 
 _BLOCK = 4096  # records at a time
-_AT_ONCE = 25  # components, of which all two-way tables are held
+_COMPONENT_BLOCK = 25  # components whose two-way tables are in memory together
 _HIDDEN = "component"
 
 
@@ -50,13 +51,13 @@ class Mixture(Model):
         if np.ndim(self.weights) != 1 or not np.size(self.weights):
             raise InvalidParameter("weights must be one number per component")
         domain = self._with_hidden()
-        alone = ((), *((0,) for _ in self.tables))
-        weights, *tables = BayesianNetwork(domain, alone, (self.weights, *self.tables)).tables  # checked
+        parents = ((), *((0,) for _ in self.tables))
+        weights, *tables = BayesianNetwork(domain, parents, (self.weights, *self.tables)).tables  # checked
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "tables", tuple(tables))
         if self.forest is None:
             return
-        self._same_domain(self.forest.domain)
+        self._require_same_domain(self.forest.domain)
         if self.forest.degree > 1:
             raise InvalidParameter("the forest of a mixture must have at most one parent for each attribute")
         if not all((self._tilted(attribute).sum(axis=-1) > 0).all() for attribute in range(len(self.domain))):
@@ -69,8 +70,8 @@ class Mixture(Model):
     @property
     def parameters(self) -> int:
         """Return the number of free probabilities."""
-        alone = len(self.weights) * (1 + sum(self.domain.sizes) - len(self.domain)) - 1
-        return alone + (self.forest.parameters if self.forest is not None else 0)
+        free = len(self.weights) * (1 + sum(self.domain.sizes) - len(self.domain)) - 1
+        return free + (self.forest.parameters if self.forest is not None else 0)
 
     def _with_hidden(self) -> Domain:
         name = _HIDDEN
@@ -86,7 +87,7 @@ class Mixture(Model):
         )
 
     def _families(self) -> tuple[list[tuple[int, ...]], list[NDArray[np.float64]]]:
-        """Return the parents of each attribute within a component, and its table there, component first."""
+        """Return each attribute's parents within a component, and its conditional table with the component first."""
         if self.forest is None:
             return [()] * len(self.tables), list(self.tables)
         tilted = [self._tilted(attribute) for attribute in range(len(self.tables))]
@@ -99,23 +100,20 @@ class Mixture(Model):
         return BayesianNetwork(self._with_hidden(), ((), *shifted), (self.weights, *tables))
 
     def nearest_tree(self) -> BayesianNetwork:
-        """Return the tree network nearest to the mixture (Chow, Liu 1968): its strongest dependences, for pictures."""
+        """Return the tree network nearest to the mixture (Chow, Liu 1968), which has its strongest dependences."""
         sizes = self.domain.sizes
         flat = [np.full(size, 1.0 / size) for size in sizes]
         shape = TiltedForest(sizes, [None] * len(sizes), flat) if self.forest is None else TiltedForest.of(self.forest)
         with np.errstate(divide="ignore"):
             tilts = np.log(np.concatenate(self.tables, axis=1))
-        pieces = [slice(start, start + _AT_ONCE) for start in range(0, len(self.weights), _AT_ONCE)]
+        pieces = [slice(start, start + _COMPONENT_BLOCK) for start in range(0, len(self.weights), _COMPONENT_BLOCK)]
         pairs = np.sum([shape.tables(self.weights[piece], tilts[piece]).pairs for piece in pieces], axis=0)
-        numbered_blocks = list(enumerate(shape.blocks))
         marginals: dict[tuple[int, ...], NDArray[np.float64]] = {
-            (one, other): pairs[here, there]
-            for one, here in numbered_blocks
-            for other, there in numbered_blocks[one + 1 :]
+            (one, other): pairs[shape.blocks[one], shape.blocks[other]]
+            for one, other in itertools.combinations(range(len(sizes)), 2)
         }
-        marginals |= (
-            {(attribute,): self.marginal((attribute,)) for attribute in range(len(sizes))} if len(sizes) == 1 else {}
-        )
+        if len(sizes) == 1:
+            marginals[(0,)] = self.marginal((0,))
         tables = marginal_tables(marginals)
         return fit_tables(self.domain, chow_liu(self.domain, tables), tables, pseudocount=0.0)
 
@@ -142,7 +140,7 @@ class Mixture(Model):
 
     def log_likelihoods(self, records: Records) -> NDArray[np.float64]:
         """Return log2 of the probability of each record; -inf for one that cannot occur."""
-        self._same_domain(records.domain)
+        self._require_same_domain(records.domain)
         parents, tables = self._families()
         with np.errstate(divide="ignore"):
             first = np.log2(self.weights)

@@ -1,7 +1,7 @@
 """A Bayesian network: a distribution over records as a product of small conditional tables.
 
-Questions to it are answered exactly, by variable elimination over the attributes that matter. Answers cost no privacy:
-a network that was learned privately may be asked anything.
+Queries are answered exactly, by variable elimination over the relevant attributes. Queries to a network that was
+learned privately are post-processing and have no privacy loss.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from panstream.models.networks._variable_elimination import LARGEST_FACTOR, Fact
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.records import Records
 
-_ROUNDING = 1e-9
-_LAST_BITS = 1e-12
+_MAX_ROUNDING = 1e-9  # rows that miss 1 by more are rejected
+_NORMALISED = 1e-12  # rows that miss 1 by less are stored as they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The likeliest values of everything that was not observed, and log2 of the probability of all values together."""
+    """The most probable values of the unobserved attributes, and log2 of the probability of all values together."""
 
     values: Mapping[str, str]
     log_probability: float
@@ -65,12 +65,12 @@ class BayesianNetwork(Model):
         values = np.array(table, np.float64, order="C")
         if values.shape != shape:
             raise InvalidParameter(f"the table of {name!r} must have shape {shape}, got {values.shape}")
-        if not (values.min() >= 0 and values.max() <= 1 + _ROUNDING):
+        if not (values.min() >= 0 and values.max() <= 1 + _MAX_ROUNDING):
             raise InvalidParameter(f"the table of {name!r} must hold probabilities")
         totals = values.sum(axis=-1, keepdims=True)
-        if np.abs(totals - 1).max() > _ROUNDING:
+        if np.abs(totals - 1).max() > _MAX_ROUNDING:
             raise InvalidParameter(f"the table of {name!r} must sum to 1 over its last axis")
-        if np.abs(totals - 1).max() > _LAST_BITS:  # else a network that is read back would change in its last bit
+        if np.abs(totals - 1).max() > _NORMALISED:  # else a network that is read back would change in its last bit
             values /= totals
         values.flags.writeable = False
         return values
@@ -80,7 +80,7 @@ class BayesianNetwork(Model):
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Return the attributes so that parents come before children."""
+        """Return the attributes in topological order: parents before children."""
         return topological_order(self.parents)
 
     @property
@@ -90,7 +90,7 @@ class BayesianNetwork(Model):
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """Return the arrows as (parent, child)."""
+        """Return the edges as (parent, child)."""
         return tuple((parent, child) for child, family in enumerate(self.parents) for parent in family)
 
     @property
@@ -103,11 +103,11 @@ class BayesianNetwork(Model):
         return (*self.parents[position], position)
 
     def ancestors(self, positions: Collection[int]) -> set[int]:
-        """Return the attributes themselves and everything from which arrows lead to them."""
+        """Return the attributes and all their ancestors."""
         return ancestors(self.parents, positions)
 
     def most_probable(self, given: Evidence | None = None, *, limit: int = LARGEST_FACTOR) -> Explanation:
-        """Return the most probable explanation: the likeliest record among those that hold the given values."""
+        """Return the most probable explanation: the most probable record among those with the given values."""
         domain = self.domain
         factors = self._factors(range(len(self.domain)), self._codes(given))
         best, value = maximise(factors, domain.sizes, limit=limit)
@@ -131,7 +131,7 @@ class BayesianNetwork(Model):
         """Return log2 of the probability of each record; -inf for one that cannot occur."""
         from panstream.primitives.kernels.models.contingency import add_looked_up
 
-        self._same_domain(records.domain)
+        self._require_same_domain(records.domain)
         totals = np.zeros(len(records))
         sizes = self.domain.sizes
         for position, table in enumerate(self.tables):
@@ -143,8 +143,8 @@ class BayesianNetwork(Model):
         return totals
 
     def cross_entropy_from(self, truth: BayesianNetwork) -> float:
-        """Return the exact mean of -log2 probability under ``truth``: its entropy plus the divergence from it."""
-        self._same_domain(truth.domain)
+        """Return the exact mean of -log2 probability under ``truth``, in bits: its entropy plus the KL divergence."""
+        self._require_same_domain(truth.domain)
         total = 0.0
         for position, table in enumerate(self.tables):
             weights = truth.marginal(self.family(position))
@@ -163,14 +163,14 @@ class BayesianNetwork(Model):
         return total
 
     def joint(self) -> NDArray[np.float64]:
-        """Return the whole distribution, one axis per attribute; only for small domains."""
+        """Return the joint distribution, one axis per attribute; raise NotSupported above 2^22 cells."""
         if self.domain.cells > 1 << 22:
             raise NotSupported(f"the joint table would have {self.domain.cells} cells; ask for marginals instead")
         return self.marginal(range(len(self.domain)))
 
 
 def ancestors(parents: Sequence[Sequence[int]], positions: Collection[int]) -> set[int]:
-    """Return the attributes themselves and everything from which arrows lead to them."""
+    """Return the attributes and all their ancestors under ``parents``."""
     reached: set[int] = set()
     waiting = list(positions)
     while waiting:
@@ -182,7 +182,7 @@ def ancestors(parents: Sequence[Sequence[int]], positions: Collection[int]) -> s
 
 
 def topological_order(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the attributes so that parents come first, smaller positions first among equals; refuse a cycle."""
+    """Return the attributes so that parents come first, then by position; raise InvalidParameter on a cycle."""
     count = len(parents)
     for child, family in enumerate(parents):
         if len(set(family)) != len(family) or child in family or not all(0 <= parent < count for parent in family):

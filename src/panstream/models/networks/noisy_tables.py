@@ -1,14 +1,14 @@
-"""Noisy tables: released counts and what they say. Only released tables and public figures are read here.
+"""Noisy tables and their post-processing. Reads released tables and public figures only.
 
-*Views*: where noise is strong against the cells of a pair's table, a table of fewer cells teaches more. Rare categories
-are joined, neighbouring bins are joined, and two groups are told apart by the difference of their counts: their sum is
-known better from the other attribute's own table. Groups are made from released one-way tables.
+*Views*: where noise is large compared with the cells of a pair's table, a table of fewer cells has more information.
+Rare categories are merged, neighbouring bins are merged, and of two groups only the difference of their counts is
+measured: their sum has less noise in the other attribute's own table. Groups are made from released one-way tables.
 
 *Smoothing*: bins are declared in order, so their counts are a curve with noise of known size. Its second differences
-are taken as normal with a variance that makes the noisy table most likely; the curve is then replaced by its
-expectation. A curve with a spike makes that variance large and stays as it is.
+are modelled as normal with the variance of maximum likelihood; the curve is then replaced by its expectation. A curve
+with a spike makes that variance large and remains unchanged.
 
-*Probabilities*: projection onto the simplex, and an expectation that knows the noise.
+*Probabilities*: projection onto the simplex, and the posterior mean under the known noise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXACT = 0.5  # exact counts are no better than to half a record
 
 
 def merge_categories(counts: NDArray[np.int64], groups: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
-    """Return counts with the codes of one axis joined into groups, which are numbered from 0 without gaps."""
+    """Return counts with the codes of one axis merged into groups, which are numbered from 0 without gaps."""
     lines = np.moveaxis(counts, axis, 0)
     sums = np.zeros((int(groups.max()) + 1, *lines.shape[1:]), np.int64)
     np.add.at(sums, groups, lines)
@@ -40,26 +40,22 @@ def merge_categories(counts: NDArray[np.int64], groups: NDArray[np.int64], axis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Grouping:
-    """Groups of an attribute's categories: the group of each, and their number."""
+    """A grouping of an attribute's categories: the group of each category, and the number of groups."""
 
     groups: NDArray[np.int64]
     count: int
 
     @property
     def cells(self) -> int:
-        """Return how many numbers the view has: one, a difference, for two groups."""
-        return 1 if self.count == 2 else self.count
+        """Return the number of measured cells: one, a difference, for two groups."""
+        return _cells(self.count)
 
     @property
     def matrix(self) -> NDArray[np.int64]:
-        """Return what takes counts of categories to counts of groups, or to the difference of two groups."""
+        """Return the matrix that maps counts of categories to counts of groups, or to the difference of two groups."""
         if self.count == 2:
             return 1 - 2 * self.groups[None, :]
         return np.asarray(self.groups[None, :] == np.arange(self.count)[:, None], np.int64)
-
-    def joined(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
-        """Return counts of groups along one axis."""
-        return merge_categories(counts, self.groups, axis)
 
 
 Views = tuple[_Grouping, _Grouping]
@@ -67,9 +63,9 @@ Views = tuple[_Grouping, _Grouping]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyTable:
-    """Released counts: the positions of its attributes, one axis each, and the standard deviation of a cell's noise.
+    """Released counts: the positions of the attributes, one axis each, and the standard deviation of a cell's noise.
 
-    ``laplace`` says that the noise has Laplace's heavy tails: single wild cells then pull less. With ``views`` the
+    ``laplace`` marks Laplace noise, whose heavy tails make a fit give less weight to outlying cells. With ``views`` the
     counts are those of groups of categories.
     """
 
@@ -87,7 +83,7 @@ class NoisyTable:
 
 
 def average_repeats(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
-    """Return one table for each set of attributes: those measured twice are averaged with weights 1/sigma²."""
+    """Return one table per set of attributes: repeated measurements are averaged with weights 1/sigma²."""
     by_attributes: dict[tuple[int, ...], NoisyTable] = {}
     for table in tables:
         if (first := by_attributes.get(table.attributes)) is not None:
@@ -100,9 +96,9 @@ def average_repeats(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
 
 
 def one_way(tables: Sequence[NoisyTable], without: Collection[tuple[int, ...]] = ()) -> list[NoisyTable]:
-    """Return the one-way tables, each averaged with the margins of all pairs' tables but some, weights 1/sigma².
+    """Return the one-way tables, averaged with the margins of pair tables except those in ``without``.
 
-    A margin over r categories has r times the variance of a cell.
+    Weights are 1/variance; a margin over r categories has r times the variance of a cell.
     """
     by_attribute: dict[int, list[tuple[NDArray[np.float64], float]]] = {}
     for table in tables:
@@ -125,7 +121,7 @@ def one_way(tables: Sequence[NoisyTable], without: Collection[tuple[int, ...]] =
 
 
 def pair_views(domain: Domain, pair: tuple[int, int], shapes: Sequence[NDArray[np.float64]], cells: float) -> Views:
-    """Return the finest views of two attributes whose table has at most ``cells`` numbers, or as few as possible."""
+    """Return the finest views of two attributes whose table has at most ``cells`` cells, or the coarsest views."""
     counts = [domain.sizes[attribute] for attribute in pair]
     while _cells(counts[0]) * _cells(counts[1]) > cells and max(counts) > 2:
         counts[int(counts[1] > counts[0])] -= 1
@@ -152,7 +148,7 @@ def _view(domain: Domain, attribute: int, shape: NDArray[np.float64], count: int
 
 
 def _neighbours(shape: NDArray[np.float64], bins: int, count: int) -> NDArray[np.int64]:
-    """Return groups of neighbouring bins of about equal weight; what is no bin is with the last."""
+    """Return the group of each category: neighbouring bins of about equal weight; other categories join the last."""
     groups = np.full(shape.size, count - 1)
     weights = np.cumsum(shape[:bins])
     start = 0
@@ -168,28 +164,27 @@ def _neighbours(shape: NDArray[np.float64], bins: int, count: int) -> NDArray[np
     return groups
 
 
-# bins
-_FEWEST = 4
-_MOST = 512
+_MIN_BINS = 4
+_MAX_BINS = 512
 _RATIOS = np.geomspace(1e-4, 1e12, 97)  # variance of second differences over that of the noise
 
 
 def _ordered_cells(domain: Domain, attribute: int) -> int:
-    """Return how many cells of the attribute, from the first, are bins in order; 0 where there is no order to use."""
+    """Return the number of leading cells that are bins in order; 0 if there are too few or too many to smooth."""
     bins = domain.attributes[attribute].bins
     count = len(bins.edges) - 1 if bins is not None else 0
-    return count if _FEWEST <= count <= _MOST else 0
+    return count if _MIN_BINS <= count <= _MAX_BINS else 0
 
 
 def smooth(
     domain: Domain, attributes: Sequence[int], counts: NDArray[Any], sigma: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Return a noisy table smoothed along its binned attributes, and what is left of its noise.
+    """Return a noisy table smoothed along its binned attributes, and the standard deviation of its remaining noise.
 
     >>> from panstream.models.networks import Bins
     >>> ages = Domain({"age": Bins(range(0, 100, 10))})
-    >>> curve, left = smooth(ages, (0,), np.array([41, 48, 63, 65, 83, 88, 97, 115, 121]), 6.0)
-    >>> curve.round().astype(int).tolist(), round(left, 1)
+    >>> curve, remaining = smooth(ages, (0,), np.array([41, 48, 63, 65, 83, 88, 97, 115, 121]), 6.0)
+    >>> curve.round().astype(int).tolist(), round(remaining, 1)
     ([39, 50, 60, 70, 80, 90, 101, 111, 121], 2.8)
     """
     values = np.array(counts, np.float64)
@@ -205,7 +200,7 @@ def smooth(
 
 
 def _curves(lines: NDArray[np.float64], sigma: float) -> tuple[NDArray[np.float64], float]:
-    """Return all curves along the first axis smoothed alike, and the part of the noise's variance that is left."""
+    """Return all curves along the first axis smoothed alike, and the remaining fraction of the noise's variance."""
     roughness, waves = _smoothing_basis(len(lines))
     parts = waves.T @ lines.reshape(len(lines), -1)
     power = (parts[2:] ** 2).sum(axis=1) / sigma**2
@@ -219,7 +214,7 @@ def _curves(lines: NDArray[np.float64], sigma: float) -> tuple[NDArray[np.float6
 
 @functools.lru_cache(maxsize=32)
 def _smoothing_basis(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the eigenvectors of the squared second difference, straight lines first, and its positive eigenvalues."""
+    """Return the positive eigenvalues of the squared second difference, and its eigenvectors, straight lines first."""
     second = np.diff(np.eye(size), 2, axis=0)
     values, vectors = np.linalg.eigh(second.T @ second)
     return values[2:], vectors
@@ -243,10 +238,10 @@ def project_to_simplex(counts: NDArray[Any], total: float = 1.0) -> NDArray[np.f
 
 
 def posterior_mean_counts(counts: NDArray[Any], sigma: float, total: float = 1.0) -> NDArray[np.float64]:
-    """Return what noisy ``counts`` mean on average, given noise of standard deviation ``sigma`` and the ``total``.
+    """Return the posterior mean of noisy ``counts``, given noise of standard deviation ``sigma`` and the ``total``.
 
-    Each cell becomes its posterior mean under normal noise and an exponential prior whose rate makes the sum right: the
-    projection's smooth twin. Nothing is 0, so no cross entropy is infinite; with ``sigma = 0`` it is the projection.
+    Each cell becomes its posterior mean under normal noise and an exponential prior whose rate makes the sum right: a
+    smooth version of the projection, which it equals at ``sigma = 0``. No cell is 0, so no cross entropy is infinite.
 
     >>> posterior_mean_counts(np.array([0.9, 0.4, -0.5]), 0.1).round(3).tolist()
     [0.742, 0.244, 0.015]
@@ -263,7 +258,7 @@ def posterior_mean_counts(counts: NDArray[Any], sigma: float, total: float = 1.0
 
 
 def _above_zero(means: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    """Return the means of normal variables conditioned on being positive."""
+    """Return the means of normal variables truncated to positive values."""
     z = means / sigma
     near = np.maximum(z, _DEEP)
     upper = np.asarray(_ERFC(-near / math.sqrt(2.0)), np.float64) / 2.0

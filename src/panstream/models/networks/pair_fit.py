@@ -1,9 +1,9 @@
-"""The model nearest to noisy tables of all attributes and pairs. Only released tables and public figures are read.
+"""Choose and fit a model to noisy tables of all attributes and pairs. Reads released tables and public figures only.
 
 Four kinds of model are fitted to one half of the thinned noise and compared on the other
-(`panstream.models.networks._measurements`): independent attributes; a forest; a mixture of products, which holds
-many weak
-dependences at once; and a mixture of tilted forests, which also holds attributes that nearly determine each other.
+(`panstream.models.networks._measurements`): independent attributes; a forest; a mixture of products, which can
+represent many weak dependences; and a mixture of tilted forests, which can also represent attributes that nearly
+determine each other.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ from panstream.models.networks.network import BayesianNetwork
 from panstream.models.networks.noisy_tables import NoisyTable, one_way, project_to_simplex, smooth
 from panstream.primitives.noise import NoiseSource
 
-_LARGEST_TREE = 400  # categories, in a mixture of forests: each component holds a table of this many rows and columns
-
+_LARGEST_TREE = 400  # categories, in a mixture of forests: each component has a table of this many rows and columns
 
 Edges: TypeAlias = Collection[tuple[int, int]]
 """Pairs of positions of attributes."""
 
 
 class ModelKind(Enum):
-    """What a first look found nearest to the tables."""
+    """The kind of model that screening found nearest to the tables."""
 
     INDEPENDENT = "independent attributes"
     FOREST = "a forest"
@@ -51,17 +50,17 @@ class ModelKind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SimpleFits:
-    """Independent attributes and forests, fitted to each half, and how far they are from the other halves."""
+    """Distances of independent attributes and of forests, fitted to each half, from the other halves."""
 
     independent: float
     forest: float
-    shapes: list[TiltedForest]  # what a mixture of forests is built around
+    shapes: list[TiltedForest]  # the fitted forests, from which a mixture of forests starts
 
 
 def screen_models(
     domain: Domain, records: int, tables: Sequence[NoisyTable], chosen: Edges, rng: NoiseSource
 ) -> tuple[ModelKind, list[tuple[int, int]]]:
-    """Return what is nearest to the tables, and the edges of a forest: the chosen ones and those that stand out."""
+    """Return the kind of model nearest to the tables, and the forest's edges: the chosen and the significant ones."""
     measured = measured_tables_from(domain, records, tables)
     halves = [measured.thinned(rng) for _ in range(HALVES)]
     simple = _try_simple(domain, records, tables, chosen, measured, halves)
@@ -78,13 +77,13 @@ def fit_pair_model(
     records: int,
     tables: Sequence[NoisyTable],
     rng: NoiseSource,
-    progress: Progress = lambda what, done: None,
+    progress: Progress = lambda step, done: None,
     *,
     chosen: Edges = (),
 ) -> Mixture | BayesianNetwork:
-    """Return the model, of the four kinds, that was nearest to halves of the noise it had not seen.
+    """Return a model of the kind that is nearest to the halves of the noise it was not fitted to.
 
-    ``chosen`` are edges that are known to be worth keeping: they need not stand out from the noise.
+    ``chosen`` are edges that a private selection already chose: they need not exceed the noise again.
     """
     measured = measured_tables_from(domain, records, tables)
     halves = [measured.thinned(rng) for _ in range(HALVES)]
@@ -128,8 +127,8 @@ def _try_simple(
     shapes = []
     for half in halves:
         thinned = split_thinned(measured, half, records, tables)
-        alone = TiltedForest.of(fit_forest(domain, records, one_way(thinned))).untilted()
-        independent += measured.distance(half, alone.ones, alone.pairs)
+        product = TiltedForest.of(fit_forest(domain, records, one_way(thinned))).untilted()
+        independent += measured.distance(half, product.ones, product.pairs)
         network = fit_forest(domain, records, _forest_tables(domain, records, thinned, chosen))
         shape = TiltedForest.of(network)
         fitted = shape.untilted()
@@ -141,7 +140,7 @@ def _try_simple(
 
 
 def _with_noise_floor(measured: MeasuredTables, forest: BayesianNetwork) -> BayesianNetwork:
-    """Return the forest with categories that noise hides raised to what they could be: tilts start from there."""
+    """Return the forest with rare categories raised to the noise floor, so that tilts can still move them."""
     margins = TiltedForest.of(forest).untilted().ones
     factors = np.maximum(1.0, noise_floor(measured) / np.maximum(margins, 1e-12))
     raised = [table * factors[block] for table, block in zip(forest.tables, measured.blocks, strict=True)]
@@ -152,10 +151,10 @@ def _with_noise_floor(measured: MeasuredTables, forest: BayesianNetwork) -> Baye
 def _forest_tables(
     domain: Domain, records: int, tables: Sequence[NoisyTable], chosen: Edges, largest_tree: float = math.inf
 ) -> list[NoisyTable]:
-    """Return one-way tables and the tables of a forest's edges: the chosen ones, and then those that stand out.
+    """Return one-way tables and the tables of a forest's edges: the chosen ones, then the significant ones.
 
-    Of all pairs of independent attributes, hardly one is farther from independence than its noise by
-    sqrt(2·log(pairs)) + 1 standard deviations.
+    An edge is significant if its distance from independence exceeds the noise's mean by sqrt(2·log(pairs)) + 1 standard
+    deviations: the maximum over all pairs of independent attributes is about sqrt(2·log(pairs)).
     """
     ones = one_way(tables)
     curves = {table.attributes[0]: smooth(domain, table.attributes, table.counts, table.sigma)[0] for table in ones}

@@ -1,11 +1,11 @@
-"""A model of all pairs from one table: noisy one- and two-way tables of everything, and one mixture fitted to them.
+"""A model of all pairs from one table: noisy tables of all attributes and pairs, and one mixture fitted to them.
 
-A tree keeps d - 1 of the d(d - 1)/2 dependences between d attributes. Where the noise allows it, this learner measures
-all of them and fits one model to them all (`panstream.models.networks.pair_fit`). The strongest dependences need
-tables
-with the least noise, so a forest is chosen privately, as the tree does, and its edges get tables of their own. Then all
-pairs are looked at, with as much as makes that look clear enough. By what all this released, the rest goes to edges and
-all pairs, to edges and one-way tables where a forest alone is nearest, or to one-way tables where independence is.
+A tree has d - 1 of the d(d - 1)/2 dependences between d attributes. Where the noise allows it, this learner measures
+all of them and fits one model (`panstream.models.networks.pair_fit`). The strongest dependences need the tables with
+the least noise, so a forest is chosen privately, as in `TreeNetwork`, and its edges get tables of their own. Then all
+pairs are screened with the share that makes the screening accurate enough. From these releases the learner decides
+where the rest goes: to edges and all pairs, to edges and one-way tables if a forest is nearest, or to one-way tables if
+independence is.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from panstream.models.networks.records import Records
 from panstream.models.networks.tree_network import TreeNetwork, choose_forest
 from panstream.primitives.noise import NoiseSource
 
+# Shares of the budget; the screening share lies between its two limits, and the rest follows the screening.
 _ONES = Fraction(30, 100)
 _STRUCTURE = Fraction(8, 100)
 _EDGES = Fraction(15, 100)
 _MIN_SCREENING_SHARE = Fraction(12, 100)
 _MAX_SCREENING_SHARE = Fraction(20, 100)
-_LOOK_NOISE = 0.45  # mean total variation of a pair's table by noise alone, in a first look that suffices
-_LAST = {  # of what comes last, to one-way tables and to edges; the rest to all pairs
+_SCREENING_NOISE = 0.45  # mean total variation distance of a pair's table by noise at which screening is accurate
+_REST = {  # of the rest, the shares of one-way tables and of edges; all pairs get what remains
     ModelKind.INDEPENDENT: (Fraction(1), Fraction(0)),
     ModelKind.FOREST: (Fraction(1, 3), Fraction(2, 3)),
     ModelKind.MIXTURE: (Fraction(0), Fraction(1, 3)),
 }
-_MOST_CATEGORIES = 4096  # of all attributes together: the fit holds tables of this many rows and columns
-_MOST_NOISE = 0.6  # mean total variation of a pair's table by noise alone
+_MAX_CATEGORIES = 4096  # of all attributes together: the fit has tables of this many rows and columns
+_MAX_PAIR_NOISE = 0.6  # mean total variation distance of a pair's table by noise
 
 
 def recommend_learner(epsilon: float, delta: float, records: int, domain: Domain) -> TreeNetwork | PairModel:
-    """Return the learner whose table is likely to be closest; only public figures decide.
+    """Return the learner whose model is likely to be closest, chosen by public figures only.
 
     All pairs are measured unless noise alone would move one-way tables by more than .06 or pair tables by more than .6
     in total variation, or the domain has one attribute or above 4,096 categories in all.
@@ -55,19 +56,19 @@ def recommend_learner(epsilon: float, delta: float, records: int, domain: Domain
     ['TreeNetwork', 'PairModel']
     """
     budget = ZcdpBudget(epsilon, delta)
-    hopeful = budget.blurring(records, domain.sizes) <= budget.min_useful_share
-    if hopeful and _fits(domain) and _pair_noise(budget, records, domain.sizes) <= _MOST_NOISE:
+    has_useful_margins = budget.noise_distance(records, domain.sizes) <= budget.min_useful_share
+    if has_useful_margins and _fits(domain) and _pair_noise(budget, records, domain.sizes) <= _MAX_PAIR_NOISE:
         return PairModel(epsilon=epsilon, delta=delta)
     return TreeNetwork(epsilon=epsilon, delta=delta)
 
 
 def _fits(domain: Domain) -> bool:
-    return len(domain) > 1 and sum(domain.sizes) <= _MOST_CATEGORIES
+    return len(domain) > 1 and sum(domain.sizes) <= _MAX_CATEGORIES
 
 
 def _pair_noise(budget: Budget, records: int, sizes: tuple[int, ...]) -> float:
-    """Return how far noise alone moves a pair's table on average, in total variation, if all is spent on pairs."""
-    return budget.blurring(records, [one * other for one, other in itertools.combinations(sizes, 2)])
+    """Return the mean total variation distance by which noise moves a pair's table at the full budget."""
+    return budget.noise_distance(records, [one * other for one, other in itertools.combinations(sizes, 2)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ class PairModel(GaussianLearner):
     def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
         if not _fits(records.domain):
             raise InvalidParameter(
-                f"all pairs need 2 attributes or more and at most {_MOST_CATEGORIES:,} categories in all; "
+                f"all pairs need 2 attributes or more and at most {_MAX_CATEGORIES:,} categories in all; "
                 "TreeNetwork takes any number"
             )
         tables, chosen = _measure(records, budget, rng, progress)
@@ -101,27 +102,27 @@ class PairModel(GaussianLearner):
 def _measure(
     records: Records, budget: Budget, rng: NoiseSource, progress: Progress
 ) -> tuple[list[NoisyTable], list[tuple[int, int]]]:
-    """Spend the whole budget; return the tables, those measured twice averaged, and the edges that were chosen."""
+    """Spend the budget; return the tables, with repeated measurements averaged, and the privately chosen edges."""
     domain = records.domain
-    look = _screening_share(budget, len(records), domain)
-    remaining = 1 - _ONES - _STRUCTURE - _EDGES - look
+    screening = _screening_share(budget, len(records), domain)
+    remaining = 1 - _ONES - _STRUCTURE - _EDGES - screening
     progress("one-way tables", 0.0)
     counts = [contingency(records, (attribute,)) for attribute in range(len(domain))]
     tables = budget.measure_all("marginals", counts, _ONES, rng)
     progress("counting all pairs", 0.05)
     pairs = pairwise(records)
     progress("choosing edges", 0.1)
-    prospect = _STRUCTURE, _EDGES + remaining / 2
-    chosen, unspent = choose_forest(domain, len(records), tables, pairs, budget, prospect, rng)
+    expected_shares = _STRUCTURE, _EDGES + remaining / 2
+    chosen, unspent = choose_forest(domain, len(records), tables, pairs, budget, expected_shares, rng)
     remaining += unspent
     if chosen:
         tables += _measured(budget, pairs, chosen, _EDGES, rng)
     else:
         remaining += _EDGES
-    tables = average_repeats(tables + _measured(budget, pairs, list(pairs), look, rng))
+    tables = average_repeats(tables + _measured(budget, pairs, list(pairs), screening, rng))
     progress("a first look", 0.15)
     nearest, edges = screen_models(domain, len(records), tables, chosen, rng)
-    to_ones, to_edges = _LAST[nearest]
+    to_ones, to_edges = _REST[nearest]
     to_edges *= Fraction(len(edges), len(domain) - 1) if nearest is ModelKind.MIXTURE else 1
     if to_ones:
         tables += budget.measure_all("marginals", counts, remaining * to_ones, rng)
@@ -133,8 +134,11 @@ def _measure(
 
 
 def _screening_share(budget: Budget, records: int, domain: Domain) -> Fraction:
-    """Return the share of the first look at all pairs: what makes its noise small enough, by public figures."""
-    enough = (_pair_noise(budget, records, domain.sizes) / _LOOK_NOISE) ** 2
+    """Return the share for screening all pairs: the one whose noise distance is 0.45, within its limits.
+
+    Gaussian noise falls with the square root of the share.
+    """
+    enough = (_pair_noise(budget, records, domain.sizes) / _SCREENING_NOISE) ** 2
     return Fraction(min(max(enough, float(_MIN_SCREENING_SHARE)), float(_MAX_SCREENING_SHARE))).limit_denominator(1000)
 
 

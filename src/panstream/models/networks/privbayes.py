@@ -45,7 +45,7 @@ class PrivBayes(PureLearner):
     "F" (attributes with two values) choose parents greedily: ``degree`` of them, or, with ``degree=None``, as many as
     leave the table theta-useful. ``split`` shares the budget between one-way tables, structure and families' tables;
     without it, "gain" divides the budget by the public number of records and sizes of the domain: with too few records
-    for any edge, or with ``degree=0``, all is spent on one-way tables and the attributes are independent.
+    for any edge, or with ``degree=0``, one-way tables get the full budget and the attributes are independent.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> records = Records.read({"rain": ["no", "yes"] * 400, "wet": ["no", "yes"] * 400}, domain)
@@ -94,7 +94,7 @@ class PrivBayes(PureLearner):
             parents = _greedy_families(records, _SCORES[self.score], families, budget, structure, rng, progress)
         needed = sorted(largest_families(parents))  # the N - k tables that need noise
         for family in needed:
-            domain.shape(family)  # refuse what does not fit before paying for it
+            domain.shape(family)  # raises for a table that is too large, before anything is charged
         sizes = [math.sqrt(math.prod(domain.sizes[attribute] for attribute in family)) for family in needed]
         progress("noisy tables", 0.9)
         for family, share in zip(needed, split_proportionally(rest, sizes), strict=True):
@@ -109,8 +109,8 @@ def _fit_families(
 ) -> BayesianNetwork:
     """Return the network of ``parents`` from noisy tables that hold every family; post-processing.
 
-    Each table is projected onto counts that are not negative and add up to ``records``. A row of the child given its
-    parents gets a pseudo-count of 0.3 noise standard deviations a cell, spread as the child's own distribution.
+    Each table is projected onto nonnegative counts that add up to ``records``. A row of the child given its parents
+    gets a pseudo-count of 0.3 noise standard deviations per cell, distributed as the child's own distribution.
     """
     projected = {table.attributes: project_to_simplex(np.asarray(table.counts), records) for table in tables}
     spreads = {frozenset(table.attributes): table.sigma for table in tables}
@@ -132,7 +132,7 @@ def _fit_families(
 def _margin(
     records: int, attribute: int, tables: Sequence[NoisyTable], otherwise: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return an attribute's own distribution from its one-way table, or from what a larger one gives."""
+    """Return an attribute's distribution from its one-way table, or else from the margin of a larger table."""
     for table in tables:
         if table.attributes == (attribute,):
             return posterior_mean_counts(np.asarray(table.counts) / records, max(table.sigma, 0.5) / records)
@@ -144,7 +144,7 @@ _LARGEST_DEGREE = 4
 
 
 def _useful_cells(records: int, attributes: int, epsilon: float, theta: float) -> float:
-    """Return how many cells a family's table may have: n·epsilon/(2·d·theta).
+    """Return the largest useful number of cells of a family's table: n·epsilon/(2·d·theta).
 
     >>> _useful_cells(39_073, 13, 0.6, 4.0)
     225.42...
@@ -154,17 +154,17 @@ def _useful_cells(records: int, attributes: int, epsilon: float, theta: float) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ParentSets:
-    """Which sets of parents a child may have: of size ``degree``, or as large as ``cells`` allows.
+    """The allowed parent sets of a child: of size ``degree``, or as large as ``cells`` allows.
 
-    The latter is theta-usefulness: the noise of a family's table must leave its average cell visible (Zhang et al.
-    2017, section 4.5).
+    The latter is theta-usefulness: an average cell of a family's table must exceed its noise by a factor of theta
+    (Zhang et al. 2017, section 4.5).
     """
 
     degree: int | None = None
     cells: float = math.inf
 
     def parents(self, domain: Domain, child: int, placed: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """Yield the allowed parent sets that hold the attribute placed last: the others were there before."""
+        """Yield the allowed parent sets that contain the attribute placed last; earlier rounds yielded the others."""
         *others, newest = placed
         sizes = range(min(_LARGEST_DEGREE, len(placed))) if self.degree is None else [min(self.degree, len(placed)) - 1]
         for size in sizes:
@@ -186,7 +186,7 @@ def _greedy_families(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the parents of every attribute: d - 1 private choices that cost ``share`` in all.
 
-    The first attribute is the one with the most values (public), so that it never has to be anybody's child.
+    The first attribute is the one with the most values (public), so that it is never a child with a large table.
     """
     domain = records.domain
     first = int(np.argmax(domain.sizes))
@@ -202,7 +202,7 @@ def _greedy_families(
         progress("choosing parents", 0.9 * (len(placed) - 1) / len(domain))
         for child in rest:
             if families.degree is not None and len(placed) <= families.degree:
-                scores[child].clear()  # every attribute placed so far is a parent: last round's families are too small
+                scores[child].clear()  # all placed attributes are parents, so the last round's families are too small
             for family in families.parents(domain, child, placed):
                 scores[child][family] = score.units(contingency(records, (*family, child)))
         candidates = [(child, family) for child in rest for family in scores[child]]
@@ -215,9 +215,9 @@ def _greedy_families(
     return tuple(parents)
 
 
-# How much an attribute has to do with its parents, as integers with a known sensitivity: a private choice then needs no
-# rounding. A score reads the exact table of counts [parents' cells..., child]. Theorems: docs/proofs/networks.md; all
-# are checked by brute force on all small tables.
+# Scores of the dependence between an attribute and its parents, as integers with a known sensitivity, so that a private
+# choice needs no rounding. A score reads the exact table of counts [parents' cells..., child]. The sensitivities are
+# theorems of docs/proofs/networks.md and are checked by brute force on all small tables.
 _INFORMATION_GRID = 1 << 40  # units in a bit
 
 
@@ -279,7 +279,7 @@ def _margins(table: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64],
 
 
 class _Score(NamedTuple):
-    """An integer utility of a family, and how many units one replaced record moves it, for n records (all binary?)."""
+    """An integer utility of a family, and its sensitivity to one replaced record, by (records, all binary)."""
 
     units: Callable[[NDArray[Any]], int]
     sensitivity: Callable[[int, bool], int]

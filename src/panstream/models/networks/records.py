@@ -1,4 +1,4 @@
-"""A table as codes: one contiguous row of small integers per attribute, read from any table library or a file."""
+"""Records as codes: one contiguous row of small integers per attribute, read from table libraries or files."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Records:
     def read(cls, data: Any, domain: Domain) -> Records:
         """Read a mapping of columns, a list of mappings, a pandas or polars frame or an Arrow table.
 
-        Our own working copies are overwritten afterwards; the codes and the given columns are the caller's.
+        Working copies are wiped; the codes and the columns of ``data`` are the caller's responsibility.
 
-        Columns that the domain does not name are left alone. A value that is not declared is refused by its row
-        number, or becomes the attribute's missing category where one is declared. Whole numbers match categories
-        written without a decimal point.
+        Columns that the domain does not name are ignored. A value that is not declared raises InvalidBatch with its row
+        number, or becomes the attribute's missing category where one is declared. Integers, also those stored as
+        floats, match categories written without a decimal point.
         """
         columns = _named_columns(data)
         absent = [name for name in domain.names if name not in columns]
@@ -96,11 +96,11 @@ class Records:
     def numeric_columns(
         self, rng: NoiseSource, *, within: Mapping[str, Within] | None = None, markers: bool = False
     ) -> dict[str, list[object]]:
-        """Return columns of labels, and of numbers or dates drawn evenly from the bins where an attribute has bins.
+        """Return columns of labels, and of numbers or dates sampled uniformly from the bins of binned attributes.
 
-        Atoms are themselves; a bin without end reaches to its tail, or gives its finite edge; whole numbers stay whole,
-        as bins and as categories; dates are ISO 8601. ``within`` keeps numbers to ranges. A missing number is ``None``;
-        with ``markers`` it is the label that stands for it, and the column is text.
+        Atoms are returned as such; a bin without end is sampled up to its tail, or gives its finite edge; integers
+        remain integers, as bins and as categories; dates are ISO 8601. ``within`` restricts numbers to ranges. A
+        missing number is ``None``; with ``markers`` it is the label for missing values, and the column is text.
         """
         columns: dict[str, list[object]] = {}
         for attribute, row, labels in zip(self.domain.attributes, self.codes, self.to_columns().values(), strict=True):
@@ -122,33 +122,33 @@ class Records:
         return Records(self.domain, self.codes[:, np.asarray(rows)])
 
     def select(self, positions: Sequence[int]) -> Records:
-        """Return some of the attributes of all records."""
+        """Return all records with some of the attributes, in the order of ``positions``."""
         return Records(self.domain.select(positions), self.codes[list(positions)])
 
     def split(self, parts: int) -> tuple[Records, ...]:
-        """Deal the records round robin into ``parts`` parts whose sizes differ by one at most."""
+        """Assign the records round robin to ``parts`` parts whose sizes differ by at most one."""
         checks.require_at_least(1, parts=parts)
         return tuple(Records(self.domain, self.codes[:, start::parts]) for start in range(parts))
 
 
 _INTEGERS = "biu"
-_LONGEST_WHOLE = 18  # digits that 64 bits always hold
+_MAX_DIGITS = 18  # any integer of this many digits fits into 64 bits
 
 
 def _marked(values: list[object], marker: str) -> list[object]:
-    """Return a column as text with a marker in the place of what is missing, if anything is."""
+    """Return a column as text with ``marker`` for missing values, or unchanged if none is missing."""
     if None not in values:
         return values
     return [marker if value is None else str(value) for value in values]
 
 
 def whole_numbers(attribute: Attribute) -> list[int | None] | None:
-    """Return the categories as whole numbers, "missing" as None, if all are written as such; codes as 007 are text."""
+    """Return the categories as integers, "missing" as None; None if one is not an integer (007 is text)."""
     integers: list[int | None] = []
     for code, label in enumerate(attribute.labels):
         if code == attribute.missing:
             integers.append(None)
-        elif len(label) <= _LONGEST_WHOLE and re.fullmatch(r"0|-?[1-9][0-9]*", label):
+        elif len(label) <= _MAX_DIGITS and re.fullmatch(r"0|-?[1-9][0-9]*", label):
             integers.append(int(label))
         else:
             return None
@@ -175,7 +175,7 @@ def _named_columns(data: Any) -> dict[str, Any]:
 
 
 def _column_codes(column: Any, attribute: Attribute) -> NDArray[np.int64]:
-    """Return the codes of one column; raise InvalidBatch by row for what is not declared."""
+    """Return the codes of one column; raise InvalidBatch with the row of an undeclared value."""
     codes = _binned(column, attribute) if attribute.bins is not None else _labelled(column, attribute)
     unknown = codes < 0
     if unknown.any():
@@ -197,7 +197,7 @@ def _labelled(column: Any, attribute: Attribute) -> NDArray[np.int64]:
 
 
 def _text(value: Any) -> str | None:
-    """Return the label that a value stands for: whole numbers have no decimal point, however a library stores them."""
+    """Return a value as a label, integers without a decimal point even if stored as floats; None for null or NaN."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -210,7 +210,7 @@ def _text(value: Any) -> str | None:
 
 
 def _factorised(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
-    """Return codes and the distinct values they stand for; -1 is null."""
+    """Return the code of each row, -1 for null, and the distinct values by code."""
     library = dataframe_library(type(column))
     if library == "polars":
         pyarrow()
@@ -267,7 +267,7 @@ def _numbers(column: Any, attribute: Attribute) -> NDArray[np.float64]:
     if plain and column.dtype.kind in _INTEGERS + "f" and not (attribute.bins and attribute.bins.dates):
         return np.array(column, np.float64)
     if plain and column.dtype.kind == "M":
-        column = column.astype("datetime64[D]")  # nanoseconds would come as numbers
+        column = column.astype("datetime64[D]")  # tolist() gives integers for nanoseconds, dates for days
     codes, entries = _factorised(column)
     assert attribute.bins is not None
     missing_label = attribute.labels[attribute.missing] if attribute.missing is not None else None

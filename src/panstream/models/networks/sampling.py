@@ -1,12 +1,12 @@
-"""Records drawn from a network, attribute by attribute, parents first.
+"""Sample records from a network, attribute by attribute, parents first.
 
-*Independent* records: a category is chosen by comparing a uniform 63-bit integer with integer thresholds, so what is
-drawn is exactly the thresholds' law: each probability is off by at most 2^-62 beyond the rounding of the table itself,
-and a category of probability 0 is never drawn.
+*Independent* records: a category is chosen by comparing a uniform 63-bit integer with integer thresholds. Each
+probability is off by at most 2^-62 beyond the rounding of the table itself, and a category of probability 0 is never
+sampled.
 
-*Balanced* records: independent draws add a sampling error of their own to every count. Instead, among the records that
-share their parents' values, each category gets its expected number, rounded up or down at random; who gets which is
-random. On average every record still has the network's distribution, but the records are not independent of each other.
+*Balanced* records: independent draws add a sampling error to every count. Instead, among the records with the same
+parents' values, each category gets its expected number, rounded up or down at random, and a random order assigns it.
+Each record still has the network's distribution, but the records are not independent of each other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BITS = 63
 def sample(network: BayesianNetwork | Mixture, size: int, rng: NoiseSource) -> Records:
     """Draw ``size`` independent records from the network's distribution.
 
-    Sampling a network that was learned privately looks at no data, so it costs no privacy.
+    Sampling a network that was learned privately reads no records, so it has no privacy loss.
 
     >>> from panstream.models.networks import Domain
     >>> domain = Domain({"coin": ["heads", "tails"]})
@@ -60,7 +60,7 @@ def sample(network: BayesianNetwork | Mixture, size: int, rng: NoiseSource) -> R
 
 
 def _visible(mixture: Mixture, drawn: Records) -> Records:
-    """Return the records without the component they came from."""
+    """Return the records without the hidden component."""
     return Records(mixture.domain, np.ascontiguousarray(drawn.codes[1:]))
 
 
@@ -68,7 +68,7 @@ def _thresholds(table: NDArray[np.float64]) -> NDArray[np.uint64]:
     """Return per row of a conditional table the cumulative probabilities times 2^63, rounded down, without the last."""
     rows = table.reshape(-1, table.shape[-1])
     cumulative = np.cumsum(rows, axis=1)
-    cumulative /= cumulative[:, -1:]  # what follows the last possible category is then exactly 1
+    cumulative /= cumulative[:, -1:]  # thresholds after the last possible category are then exactly 1
     return np.ascontiguousarray(np.ldexp(cumulative[:, :-1], _BITS).astype(np.uint64))
 
 
@@ -106,7 +106,7 @@ def balanced_sample(network: BayesianNetwork | Mixture, size: int, rng: NoiseSou
         offsets[used] = words[: used.size] / 2.0**64
         sorted_group = group[order]
         quantiles = (np.arange(size) - starts[sorted_group] + offsets[sorted_group]) / members[sorted_group]
-        # One sorted array for all groups: the cumulative row of group g, lifted by g.
+        # Search one sorted array for all groups: the cumulative row of group g plus g.
         steps = np.minimum(np.cumsum(table, axis=1), 1.0)
         steps[:, -1] = 1.0
         lifted = (steps + np.arange(len(table))[:, None]).reshape(-1)

@@ -1,12 +1,12 @@
-"""A network as a file: JSON with a version and a checksum, and BIF for other programs.
+"""Read and write networks: JSON with a version and a checksum, and BIF for other programs.
 
-The JSON keeps everything, every probability to its last bit; a mixture has its weights where a network has parents.
-``about`` may carry public notes, such as the privacy claim that the network was learned under.
+The JSON is complete, with every probability to its last bit; a mixture has weights instead of parents. ``about`` may
+contain public notes, such as the privacy claim that the network was learned under.
 
 BIF is the interchange format that pgmpy, bnlearn and others read. Names and categories in it are single words, so
-everything but letters, digits and ``_`` becomes ``_`` (with a number where two names would meet). The originals stand
-beside them in ``property`` lines, and `from_bif` puts them back. Bins come back as plain categories: BIF has no
-numeric columns. A mixture becomes a network whose first variable, ``component``, is the hidden parent.
+everything but letters, digits and ``_`` becomes ``_`` (with a number where two names would collide). The originals are
+in ``property`` lines, from which `from_bif` restores them. Bins are read back as plain categories: BIF has no numeric
+columns. A mixture becomes a network whose first variable, ``component``, is the hidden parent.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _flat(tables: Sequence[NDArray[np.float64]]) -> list[list[float]]:
 
 
 def from_json(text: str | bytes) -> BayesianNetwork | Mixture:
-    """Read a network that `to_json` wrote; raise InvalidBytes for anything foreign, damaged or too new."""
+    """Read a network that `to_json` wrote; raise InvalidBytes for other text, a wrong checksum or another version."""
     content = _content(text)
     domain = Domain.from_dict(content.get("domain"))
     try:
@@ -103,7 +103,7 @@ def _mixture(domain: Domain, content: dict[str, Any]) -> Mixture:
 
 
 def read_metadata(text: str | bytes) -> dict[str, Any]:
-    """Return the public notes of a network's JSON."""
+    """Return the public notes (``about``) of a network's JSON; raise InvalidBytes as `from_json` does."""
     about = _content(text).get("about")
     if not isinstance(about, dict):
         raise InvalidBytes("the notes of the network must be a mapping")
@@ -111,7 +111,7 @@ def read_metadata(text: str | bytes) -> dict[str, Any]:
 
 
 def save(network: BayesianNetwork | Mixture, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
-    """Write ``path`` as BIF if it ends so, else as JSON. BIF has no place for ``about`` and renames (see to_bif)."""
+    """Write BIF if ``path`` ends in .bif, else JSON. BIF cannot contain ``about`` and changes names (see to_bif)."""
     path = Path(path)
     text = to_bif(network) if path.suffix.lower() == ".bif" else to_json(network, about)
     path.write_text(text, "utf-8")
@@ -158,7 +158,7 @@ _TOKEN = re.compile(r'"[^"\n]*"|[^\s{}()\[\],;|"]+|[{}()\[\],;|]')
 
 
 def to_bif(network: BayesianNetwork | Mixture) -> str:
-    """Return the network as BIF text; probabilities keep all their digits."""
+    """Return the network as BIF text, with all digits of its probabilities."""
     if isinstance(network, Mixture):
         network = network.with_component()
     domain = network.domain
@@ -209,21 +209,19 @@ def _words(labels: Sequence[str]) -> list[str]:
     for label in labels:
         stem = re.sub(r"[^0-9A-Za-z_]", "_", label) or "_"
         candidates = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
-        word = next(
-            candidate for candidate in candidates if candidate.lower() not in used
-        )  # pgmpy does not tell case apart
+        word = next(word for word in candidates if word.lower() not in used)  # pgmpy ignores case
         used.add(word.lower())
         words.append(word)
     return words
 
 
 def _hex_word(value: str | list[str]) -> str:
-    """Return a value as one word of hexadecimal digits, which every reader of BIF passes over."""
+    """Return a value as one word of hexadecimal digits, which every BIF reader accepts and ignores."""
     return json.dumps(value).encode().hex()
 
 
 class _BifParser:
-    """Reads one BIF text."""
+    """A parser of one BIF text, over its tokens; `from_bif` turns its exceptions into InvalidBytes."""
 
     def __init__(self, text: str) -> None:
         plain = _COMMENT.sub(lambda match: match.group(1) or " ", text)
@@ -308,7 +306,7 @@ class _BifParser:
 
 
 def _normalised(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rows scaled to 1: published files round their probabilities."""
+    """Return the rows scaled to a sum of 1, since published files round; raise InvalidBytes if one is off by 1%."""
     totals = table.sum(axis=-1, keepdims=True)
     if not np.all(np.abs(totals - 1.0) < 1e-2):
         raise InvalidBytes("the rows of a probability block must sum to 1")
@@ -317,7 +315,7 @@ def _normalised(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _from_hex_word(word: str | None, kind: type) -> Any:
-    """Return what `_hex_word` wrote, or None for a property of somebody else."""
+    """Return the value that `_hex_word` wrote, or None for a property of another program."""
     try:
         value = json.loads(bytes.fromhex(word or ""))
     except ValueError:
@@ -329,7 +327,7 @@ def seven_attributes() -> BayesianNetwork:
     """Return a published network of six binary attributes and one ternary one, with an entropy of 5.12 bits.
 
     The thesis draws such a network (Figure 3.3) without printing its tables. This one was built once by
-    ``experiments/seven_attributes.py``, before any method was run on it, and is kept as it is.
+    ``experiments/seven_attributes.py``, before any method was run on it, and does not change.
 
     >>> network = seven_attributes()
     >>> network.domain.sizes, f"{network.entropy():.2f}"

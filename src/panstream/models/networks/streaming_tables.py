@@ -1,4 +1,4 @@
-"""StreamingTables: all one- and two-way tables of a stream, at every tick, by a holder that keeps no rows."""
+"""StreamingTables: pan-private one- and two-way tables of a stream at every tick, without storing rows."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from panstream.privacy.continual_loss import tables_laws
 from panstream.privacy.rounding import equal_share, round_up
 
 _FIXED = "records and the moment of the copy must not depend on earlier answers"
-_MOST_CELLS = 1 << 22
-_ONES = Fraction(3, 10)
+_MAX_CELLS = 1 << 22
+_ONES = Fraction(3, 10)  # share of the budget for one-way tables
 _PAIRS = Fraction(7, 10)
 
 
@@ -47,24 +47,24 @@ class StreamingTables(Tree):
     """The tables of all attributes and of all pairs so far, at every tick, and networks learned from them.
 
     Every cell of every table is a counter of a tree over time: it starts as noise, a record moves one cell of every
-    table, and closed nodes are released with fresh noise and start again. The rows themselves are never kept. ``tick``
-    answers with the number of records so far; ``tables`` and ``model`` read the rest off the same released numbers.
+    table, and closed nodes are released with fresh noise and start again. The rows themselves are never stored.
+    ``tick`` answers with the number of records so far; ``tables`` and ``model`` use the same released numbers.
 
     Privacy:
         Unit: one record added or removed, anywhere in time (``contributions=K``: a user of at most K records). A record
         is in one cell of each of d(d+1)/2 tables on each of ``levels`` levels. One copy of the state at any time and
         all outputs lose ``epsilon`` and ``delta``; any number of announced copies with a refresh too. Start and release
-        noise of a node hide different records, so each uses the whole budget.
+        noise of a node hide different records, so each uses the full budget.
 
     Error:
         A cell has noise of variance 2·levels·(nodes in the answer)/(2·rho·share), see ``sigma`` of the tables; the
-        shares grow like cells^(2/3). ``records_needed`` says how many records make it small. ``error_bound`` is that
-        of the number of records.
+        shares grow like cells^(2/3). ``records_needed`` returns the number of records that makes it small.
+        ``error_bound`` is about the number of records.
 
     Args:
         epsilon: Total privacy loss; ``math.inf`` switches all noise off, for tests.
-        horizon: How many ticks there will be at most; must be given.
-        domain: What values a record may hold.
+        horizon: Maximum number of ticks; must be given.
+        domain: The values that each attribute of a record can take.
         delta: 0 for discrete Laplace noise, which grows with the number of tables; otherwise
             discrete Gaussian, which grows with its square root.
 
@@ -90,15 +90,15 @@ class StreamingTables(Tree):
     delta: float = 0.0
 
     def check(self) -> None:
-        """Check domain, delta and horizon."""
+        """Raise InvalidParameter unless domain, delta and horizon fit; choose the tree's levels and capacity."""
         if not isinstance(self.domain, Domain) or len(self.domain) < 2:
             raise InvalidParameter("domain must be a Domain of two attributes or more")
         if not 0 <= self.delta < 1:
             raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
         if self.horizon is None or self.one_step_ticks:
             raise InvalidParameter("horizon must be given, and one_step_ticks must not: slots take many records")
-        if self.width > _MOST_CELLS:
-            raise InvalidParameter(f"all tables have {self.width:,} cells, above the limit of {_MOST_CELLS:,}")
+        if self.width > _MAX_CELLS:
+            raise InvalidParameter(f"all tables have {self.width:,} cells, above the limit of {_MAX_CELLS:,}")
         if self.capacity is None:
             gaussian = self.delta > 0
             shape = TreeShape.best(self.horizon, one_step_ticks=False, levels=self.levels, gaussian=gaussian)
@@ -124,17 +124,17 @@ class StreamingTables(Tree):
 
     @property
     def sensitivity(self) -> int:
-        """Return the number of tables, in each of which a record is in one cell."""
+        """Return the number of tables: a record adds 1 to one cell of each."""
         return len(_attributes(len(self.domain)))
 
     @property
     def label(self) -> str:
-        """Return what the estimate is called."""
+        """Return the name of the estimate."""
         return "records"
 
     @property
     def engine(self) -> NoisyTree:
-        """Return the tree that does the work."""
+        """Return the tree of noisy sums over all cells."""
         return _engine(
             self.epsilon,
             self.sensitivity,
@@ -157,11 +157,11 @@ class StreamingTables(Tree):
         rows = self.contributions
         if not self.delta or not base.is_private:
             return base
-        event = None  # what one of a user's K records loses: rho/K² of zCDP, and never more than epsilon/K
+        event = None  # loss of one of a user's K records: rho/K² of zCDP, and never more than epsilon/K
         if rows is not None:
             rho = zcdp_rho(self.epsilon, self.delta) / rows**2
             event = min(zcdp_epsilon(rho, self.delta), round_up(equal_share(self.epsilon, rows)))
-        # Of streams that depend on earlier answers, Gaussian noise is not proved (docs/proofs/adaptive.md).
+        # For streams that depend on earlier answers, there is no proof for Gaussian noise (docs/proofs/adaptive.md).
         note = "; ".join(filter(None, [base.note, _FIXED]))
         return replace(base, delta=self.delta, inputs="fixed", event_epsilon=event, note=note)
 
@@ -182,7 +182,7 @@ class StreamingTables(Tree):
             self.add_up(rows[row : row + 1], leaves[row])
 
     def add_up(self, rows: NDArray[np.int64], total: NDArray[np.int64]) -> None:
-        """Count all records at once."""
+        """Add the contingency tables of all records to ``total``; the transposed copy of the codes is wiped."""
         sizes = np.array(self.domain.sizes, np.int64)
         ends = np.array([0, *_ends(self.domain.sizes)], np.int64)
         codes = np.ascontiguousarray(rows.T, np.uint16)
@@ -202,11 +202,11 @@ class StreamingTables(Tree):
         return self._described(self.engine.totals(state), released)
 
     def expected_estimate(self, ticks: int, rows: float = 0.0) -> Estimate:
-        """Return the answer after ``ticks`` slots of ``rows`` records in all, where no noise moved it."""
+        """Return the answer after ``ticks`` slots of ``rows`` records in all, with the noise at its mean."""
         return self._described(self.expected_totals(ticks, rows), ())
 
     def uniform_totals(self) -> NDArray[np.float64]:
-        """Return what an average record adds to each cell, where all values are equally likely."""
+        """Return the expected increment of each cell by one record with uniform values."""
         starts = [0, *_ends(self.domain.sizes)]
         return np.concatenate([np.full(b - a, 1 / (b - a)) for a, b in itertools.pairwise(starts)])
 
@@ -230,16 +230,16 @@ class StreamingTables(Tree):
         )
 
     def _parts(self, draws: float) -> list[tuple[float, DiscreteLaplace]]:
-        """Return how many Laplace draws of each table the number of records holds, by squared weight."""
+        """Return (number of draws times squared weight, distribution) of each table's Laplace noise in the answer."""
         weights = _for_records(self.domain.sizes, self.laws)[0]
         ends = _ends(self.domain.sizes)
         squares = [weights[end - 1] ** 2 * size for end, size in zip(ends, np.diff([0, *ends]), strict=True)]
         weighted_laws = zip(squares, self.laws, strict=True)
-        return [(draws * float(square), law) for square, law in weighted_laws if isinstance(law, DiscreteLaplace)]
+        return [(draws * float(square), noise) for square, noise in weighted_laws if isinstance(noise, DiscreteLaplace)]
 
     def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
-        """Return what the number of records is off by, in any single answer up to ``ticks``, with probability at most
-        ``beta``.
+        """Return the error of the number of records that any single answer up to ``ticks`` exceeds with at most
+        probability ``beta``.
         """
         checks.require_probability(beta=beta)
         noiseless_error = self.error_without_noise(ticks)
@@ -252,7 +252,7 @@ class StreamingTables(Tree):
         return math.sqrt(2 * worst * _for_records(self.domain.sizes, self.laws)[1] * math.log(2 / beta))
 
     def tables(self, state: TreeState) -> tuple[NoisyTable, ...]:
-        """Return all tables after the last tick, from numbers that are public already: it costs nothing."""
+        """Return all tables after the last tick, from released numbers: there is no further privacy loss."""
         self.require_tick(state.ticks)
         totals = self.engine.totals(state)
         return tuple(self._read(totals))
@@ -260,14 +260,14 @@ class StreamingTables(Tree):
     def _read(self, totals: NDArray[np.float64]) -> Iterator[NoisyTable]:
         sizes = self.domain.sizes
         start = 0
-        for attributes, end, law in zip(_attributes(len(sizes)), _ends(sizes), self.laws, strict=True):
+        for attributes, end, noise in zip(_attributes(len(sizes)), _ends(sizes), self.laws, strict=True):
             counts = totals[start:end].reshape([sizes[attribute] for attribute in attributes])
-            sigma = math.sqrt(float(totals[-1]) * law.variance)
-            yield NoisyTable(attributes, counts, sigma, isinstance(law, DiscreteLaplace))
+            sigma = math.sqrt(float(totals[-1]) * noise.variance)
+            yield NoisyTable(attributes, counts, sigma, isinstance(noise, DiscreteLaplace))
             start = end
 
     def model(self, state: TreeState, rng: NoiseSource | None = None) -> LearnedNetwork:
-        """Return a network fitted to the tables after the last tick: public numbers only, so it costs nothing.
+        """Return a network fitted to the tables after the last tick: released numbers only, no further privacy loss.
 
         Its number of records is the estimate of that tick, rounded.
         """
@@ -282,18 +282,17 @@ class StreamingTables(Tree):
         return LearnedNetwork(network, self.claim(), records, tables)
 
     def records_needed(self, distance: float, ticks: int | None = None) -> float:
-        """Return how many records there must be by ``ticks`` (the horizon) for noise alone to move the table of a pair
-        by no more than ``distance`` in total variation, on average over the pairs.
+        """Return the number of records by ``ticks`` (default: the horizon) at which noise moves the table of a pair by
+        a total variation distance of ``distance``, on average over the pairs.
         """
         checks.require_positive(distance=distance)
         draws = self.engine.shape(0).noise(ticks or self.last_slot).worst
-        first = len(self.domain)
         cells = [one * other for one, other in itertools.combinations(self.domain.sizes, 2)]
-        moved = [
-            size * math.sqrt(draws * law.variance / (2 * math.pi))
-            for size, law in zip(cells, self.laws[first:], strict=True)
+        shifts = [
+            size * math.sqrt(draws * noise.variance / (2 * math.pi))
+            for size, noise in zip(cells, self.laws[len(self.domain) :], strict=True)
         ]
-        return math.fsum(moved) / (len(moved) * distance)
+        return math.fsum(shifts) / (len(shifts) * distance)
 
     def merge(
         self, mine: TreeState, other: Any, theirs: TreeState, rng: NoiseSource
@@ -319,26 +318,26 @@ class StreamingTables(Tree):
 
 @dataclass(frozen=True, slots=True)
 class _TablesEngine(NoisyTree):
-    """A tree whose columns belong to tables with noise of their own; variances are counted in draws."""
+    """A tree whose columns belong to tables with different noise; variances are therefore counted in draws."""
 
     sizes: tuple[int, ...]
     laws: tuple[DiscreteLaplace | DiscreteGaussian, ...]
 
     def variance_of_draw(self, epoch: int) -> float:
-        """Return 1: what a draw is worth differs from table to table."""
+        """Return 1, since the variance of a draw differs between tables; `decode` multiplies it in."""
         return 1.0
 
     def add_noise(self, rows: NDArray[np.int64], epoch: int, rng: NoiseSource) -> None:
-        """Add one draw to every number of whole rows, table by table."""
+        """Add one draw to every cell, table by table; ``rows`` have the cells of all tables."""
         start = 0
         drawn = rng.scratch.array(rows.shape[0] * rows.shape[1], np.int64)
-        for end, law in _runs(self.sizes, self.laws):
+        for end, noise in _runs(self.sizes, self.laws):
             part = drawn[: rows.shape[0] * (end - start)]
             part.fill(0)
-            if isinstance(law, DiscreteGaussian):
-                rng.add_discrete_gaussian(part, law)
+            if isinstance(noise, DiscreteGaussian):
+                rng.add_discrete_gaussian(part, noise)
             else:
-                rng.add_discrete_laplace(part, law)
+                rng.add_discrete_laplace(part, noise)
             rows[:, start:end] += part.reshape(rows.shape[0], end - start)
             start = end
 
@@ -354,7 +353,7 @@ def _attributes(count: int) -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(maxsize=64)
 def _ends(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return where each table ends."""
+    """Return the end offset of each table in a row of all cells."""
     cells = [math.prod(sizes[attribute] for attribute in attributes) for attributes in _attributes(len(sizes))]
     return tuple(itertools.accumulate(cells))
 
@@ -374,7 +373,7 @@ def _laws(
 def _runs(
     sizes: tuple[int, ...], laws: tuple[DiscreteLaplace | DiscreteGaussian, ...]
 ) -> tuple[tuple[int, DiscreteLaplace | DiscreteGaussian], ...]:
-    """Return where neighbouring tables with the same law end."""
+    """Return (end offset, noise) of each run of neighbouring tables with the same noise, to draw it in one call."""
     both = list(zip(_ends(sizes), laws, strict=True))
     return tuple(
         current
@@ -387,14 +386,14 @@ def _runs(
 def _for_records(
     sizes: tuple[int, ...], laws: tuple[DiscreteLaplace | DiscreteGaussian, ...]
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the weights of all cells in the number of records, and their squares times the variance of a draw.
+    """Return the weights of all cells in the number of records, and the variance of that sum per draw.
 
-    The cells of every table add up to it; tables count in inverse proportion to their noise.
+    The cells of each table add up to the number of records; tables are averaged with weights 1/variance.
     """
     cells = np.diff([0, *_ends(sizes)])
-    variances = np.array([law.variance for law in laws]) * cells
-    trust = 1 / variances if variances.all() else np.ones(len(cells))
-    trust /= trust.sum()
-    weights = np.repeat(trust, cells)
+    variances = np.array([noise.variance for noise in laws]) * cells
+    precisions = 1 / variances if variances.all() else np.ones(len(cells))
+    precisions /= precisions.sum()
+    weights = np.repeat(precisions, cells)
     weights.flags.writeable = False
-    return weights, float(trust**2 @ variances)
+    return weights, float(precisions**2 @ variances)

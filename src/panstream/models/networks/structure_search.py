@@ -1,6 +1,6 @@
-"""Structures learned from tables without adding any noise, and the parameters that go with them.
+"""Learn structures and parameters from tables, without adding noise.
 
-Everything here reads *tables*: a function that gives the (possibly noisy) counts of a few attributes. With
+All functions read *tables*: a function that returns the (possibly noisy) counts of a few attributes. With
 ``exact_tables(records)`` the result is not private; with tables that were released privately it is post-processing.
 """
 
@@ -25,7 +25,7 @@ from panstream.primitives import validation as checks
 
 Parents: TypeAlias = tuple[tuple[int, ...], ...]
 Tables: TypeAlias = Callable[[tuple[int, ...]], NDArray[Any]]
-"""Counts of some attributes, one axis each in the order asked for; noisy counts may be negative."""
+"""Returns the counts of some attributes, one axis each in the order of the argument; noisy counts may be negative."""
 
 
 def exact_tables(records: Records) -> Tables:
@@ -34,7 +34,7 @@ def exact_tables(records: Records) -> Tables:
 
 
 def marginal_tables(measured: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
-    """Return tables that are summed from the smallest known table holding all attributes asked for.
+    """Return a lookup that sums tables from the smallest measured table with all the requested attributes.
 
     >>> tables = marginal_tables({(0, 1): np.array([[1, 2], [3, 4]])})
     >>> tables((1,)).tolist(), tables((1, 0)).tolist()
@@ -60,7 +60,7 @@ def _information_score(tables: Tables) -> Callable[[int, tuple[int, ...]], float
 
 
 def independent(domain: Domain) -> Parents:
-    """Return the structure without arrows. (The thesis calls this baseline "naive Bayes".)"""
+    """Return the structure without edges. (The thesis calls this baseline "naive Bayes".)"""
     return ((),) * len(domain)
 
 
@@ -115,10 +115,10 @@ def greedy(
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     while len(placed) < len(domain):
         size = min(degree, len(placed))
-        *previous, last = placed  # sets without the attribute placed last were scored before
+        *previous, last = placed  # sets without the attribute placed last were scored in earlier rounds
         fresh = [tuple(sorted((*chosen, last))) for chosen in itertools.combinations(previous, size - 1)]
         if size == len(placed):
-            best.clear()  # the sets have grown; those of before are too small
+            best.clear()  # sets have one attribute more from now on; earlier ones are too small
         for child in set(range(len(domain))) - set(placed):
             for family in fresh:
                 value = score(child, family)
@@ -187,7 +187,7 @@ def local_search(
     start: Parents | None = None,
     steps: int = 10_000,
 ) -> Parents:
-    """Return a structure that no single added, dropped or turned arrow improves (hill climbing from ``start``).
+    """Return a structure that no added, removed or reversed edge improves (hill climbing by BIC from ``start``).
 
     ``records`` is the public number of records; no attribute gets more than ``degree`` parents, so tables of
     ``degree + 1`` attributes suffice.
@@ -223,7 +223,7 @@ def _changes(parents: list[tuple[int, ...]], degree: int) -> Iterator[_Change]:
 
 
 def _cyclic(parents: list[tuple[int, ...]], change: _Change) -> bool:
-    """Return whether the change closes a cycle: then the changed child is among its own ancestors."""
+    """Return whether the change creates a cycle: then a changed child is among its own ancestors."""
     changed = list(parents)
     for child, family in change:
         changed[child] = family
@@ -233,7 +233,7 @@ def _cyclic(parents: list[tuple[int, ...]], change: _Change) -> bool:
 def _conditional(counts: NDArray[Any], pseudocount: float = 1.0) -> NDArray[np.float64]:
     """Return the last axis given the others from (noisy) counts: clamp at 0, add ``pseudocount`` per cell, normalise.
 
-    ``pseudocount = 1`` is the usual ``(c + 1) / (sum(c) + d)``; noisy counts want one that matches the noise. A row
+    ``pseudocount = 1`` is the usual ``(c + 1) / (sum(c) + d)``; for noisy counts it should match the noise. A row
     without any weight becomes uniform.
 
     >>> _conditional(np.array([[3, 1], [0, 0]])).tolist()

@@ -28,10 +28,10 @@ text{fill:#e8edf4}.size{fill:#a3afbf}.arrow{stroke:#9fb0c6}.head{fill:#9fb0c6}}
 
 
 def to_svg(network: BayesianNetwork | Mixture, *, title: str = "Bayesian network") -> str:
-    """Return the picture: arrows lead from left to right, the small number is the count of categories.
+    """Return an SVG document: arrows lead from left to right, the small number is the count of categories.
 
-    Hovering over an arrow tells the mutual information of its two ends in bits. The colours follow the reader's light
-    or dark setting. Of a mixture the strongest dependences are drawn, as a tree.
+    The tooltip of an arrow has the mutual information of its two ends in bits. The colours follow the reader's light or
+    dark setting. Of a mixture the strongest dependences are shown, as a tree.
     """
     if isinstance(network, Mixture):
         network = network.nearest_tree()
@@ -55,7 +55,7 @@ def to_svg(network: BayesianNetwork | Mixture, *, title: str = "Bayesian network
 
 
 def _columns(network: BayesianNetwork, layout: _Layout) -> tuple[list[float], list[float]]:
-    """Return where each layer begins and how wide its boxes are."""
+    """Return the left edge of each layer and the width of its boxes, in pixels."""
     widths = [60.0] * layout.depth
     for attribute, layer in zip(network.domain.attributes, layout.layers, strict=True):
         letters = len(_short(attribute.name)) * _LETTER + len(str(attribute.size)) * 6.5 + 28
@@ -136,7 +136,7 @@ _SWEEPS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """Layer and height of every node (height in units of one node), and the heights a long arrow passes through."""
+    """Layer and height of every node (in units of one row), and the (layer, height) stops of arrows over layers."""
 
     layers: tuple[int, ...]
     heights: tuple[float, ...]
@@ -146,7 +146,10 @@ class _Layout:
 
 
 def _layered(parents: Sequence[Sequence[int]]) -> _Layout:
-    """Return the layout of a graph without cycles given by each node's parents."""
+    """Return a layered layout (Sugiyama et al. 1981) of an acyclic graph given by each node's parents.
+
+    Arrows that skip layers get a dummy node in each layer between, so that they take part in the ordering.
+    """
     count = len(parents)
     layers = _layers(parents)
     columns: list[list[int]] = [[] for _ in range(max(layers) + 1)]
@@ -183,7 +186,7 @@ def _layered(parents: Sequence[Sequence[int]]) -> _Layout:
 
 
 def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
-    """Return each node's longest way from a root; nodes without any arrow stand in the first layer."""
+    """Return the length of each node's longest path from a root; isolated nodes are in the first layer."""
     layers = [0] * len(parents)
     for node in topological_order(parents):
         layers[node] = max((layers[parent] + 1 for parent in parents[node]), default=0)
@@ -191,7 +194,9 @@ def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _reduce_crossings(columns: list[list[int]], up: list[list[int]], down: list[list[int]]) -> None:
-    """Order each column by the mean place of its neighbours, left to right and back, and keep the best order seen."""
+    """Sort each column by the mean position of its neighbours, in sweeps both ways; the order with fewest crossings
+    remains.
+    """
     best = [list(column) for column in columns]
     fewest = _crossings(columns, down)
     for sweep in range(_SWEEPS):
@@ -228,7 +233,7 @@ def _crossings(columns: list[list[int]], down: list[list[int]]) -> int:
 def _heights(
     columns: list[list[int]], up: list[list[int]], down: list[list[int]], total: int, count: int
 ) -> list[float]:
-    """Return heights that keep the order and a distance, each node pulled towards the middle of its neighbours."""
+    """Return heights near the mean of each node's neighbours that respect the order and a minimum distance."""
     heights = [0.0] * total
     widest = max(len(column) for column in columns)
     for column in columns:

@@ -1,1 +1,1 @@
-"""The papers' algorithms exactly as printed: negative controls."""
+"""The papers' algorithms exactly as printed, as negative controls; their claims state the true loss."""

@@ -1,9 +1,9 @@
-"""The L1 norm by Cauchy sketches, as far as it goes: a negative result, in formulas only.
+"""The L1 norm by Cauchy sketches: a negative result, in formulas only.
 
-Indyk's sketch keeps r counters, each the sum over users of (net weight)·C with C Cauchy, and the scale of the counters
-is the L1 norm (Indyk 2006). Noise that is Cauchy too keeps them so. But an entry C with noise of scale g loses
-2·asinh(Z·|C|/(2g)) for a weight of Z, and among U users somebody owns an entry of size about U·r: the noise that she
-needs drowns everybody's norm. What is shipped instead is ``BlockCounter(crop=Z)``, which counts the same up to Z.
+Indyk's sketch has r counters, each the sum over users of (net weight)·C with C Cauchy, and the scale of the counters is
+the L1 norm (Indyk 2006). With Cauchy noise they remain Cauchy. But an entry C with noise of scale g loses
+2·asinh(Z·|C|/(2g)) for a weight of Z, and among U users the largest entry is about U·r: the noise that this user needs
+is larger than the norm. The library has ``BlockCounter(crop=Z)`` instead, which counts the same up to Z.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from panstream.primitives import validation as checks
 
 
 def cauchy_loss(shift: float, scale: float) -> float:
-    """Return the largest log-ratio of two Cauchy densities of one scale, ``shift`` apart.
+    """Return the largest log ratio of two Cauchy densities of the same scale, ``shift`` apart.
 
     >>> round(cauchy_loss(1.0, 1.0), 4)
     0.9624
@@ -28,7 +28,7 @@ def cauchy_loss(shift: float, scale: float) -> float:
 
 
 def cauchy_scale(entries: NDArray[np.float64], epsilon: float, weight: float = 1.0) -> float:
-    """Return the scale of noise at which the worst user loses ``epsilon``; ``entries`` has one row for each user."""
+    """Return the noise scale at which the worst user loses ``epsilon``; ``entries`` has one row per user."""
     checks.require_positive(epsilon=epsilon, weight=weight)
     sizes = np.abs(entries) * weight
 

@@ -1,4 +1,4 @@
-"""The published density estimators with a fixed sample: what they store for a user, and what is wrong with each."""
+"""The published density estimators with a fixed sample: the stored values of each, and its mistakes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from panstream.algorithms.planning.density_published import (
 from panstream.errors import InvalidParameter
 from panstream.papers.as_printed.density_base import LiteralDensity
 from panstream.papers.as_printed.density_distributions import (
-    LaplaceLaw,
+    LaplaceDistribution,
     LevelDistribution,
-    StoredLaw,
-    TruncatedGaussianLaw,
-    TruncatedLaplaceLaw,
+    StoredDistribution,
+    TruncatedGaussianDistribution,
+    TruncatedLaplaceDistribution,
 )
 from panstream.primitives import validation as checks
 from panstream.privacy.joint_loss import pair_loss, pair_state_loss
@@ -35,7 +35,7 @@ class PublishedDwork(LiteralDensity):
 
     Digalakis et al. 2018, Algorithm 1; Digalakis 2018, Algorithm 4.1; Roth 2011, lecture 18, Density(ε, α, β).
 
-    What is wrong: one bit moves the debiased mean by 4/(ε·m), not by 1/m, so the noise is too small by the factor 4/ε.
+    Mistake: one bit moves the debiased mean by 4/(ε·m), not by 1/m, so the noise is too small by the factor 4/ε.
     It claims 2ε and loses 3.374, 3.423, 3.522, 3.829 at ε = .05, .1, .2, .5; however small ε is, never less than
     ln((1+e⁴)/2) = 3.325. And the bits use only part of their budget: they lose -ln(1 - ε/2) where ε is allowed.
 
@@ -59,10 +59,9 @@ class PublishedOptBern(LiteralDensity):
 
     Digalakis et al. 2018, Algorithm 2; Digalakis 2018, Algorithm 4.2.
 
-    What is wrong: one bit moves the debiased mean by 1/(m·tanh(ε/2)), not by 1/m. It claims 2ε and loses 1.503, 1.573,
-    1.713, 2.143 at ε = .05, .1, .2, .5; never less than ln((1+e²)/2) = 1.433. And "any c in (0, 4/5]" is not free: only
-    the ones were checked, not the zeros, and for c > 1/2 these lose more than ε (c = .8, ε = .5: the state alone loses
-    4.579).
+    Mistake: one bit moves the debiased mean by 1/(m·tanh(ε/2)), not by 1/m. It claims 2ε and loses 1.503, 1.573, 1.713,
+    2.143 at ε = .05, .1, .2, .5; never less than ln((1+e²)/2) = 1.433. And "any c in (0, 4/5]" is wrong: only the ones
+    were checked, not the zeros, and for c > 1/2 these lose more than ε (c = .8, ε = .5: the state itself loses 4.579).
 
     Examples:
         >>> estimator = PublishedOptBern(universe=1000, epsilon=0.1)
@@ -81,7 +80,7 @@ class PublishedOptBern(LiteralDensity):
 
     @property
     def law(self) -> LevelDistribution:
-        """Return the pair around ``centre``."""
+        """Return the coins of probability ``centre``·(1 ∓ tanh(ε/2))."""
         gap = math.tanh(self.epsilon / 2)
         return LevelDistribution.bit(self.centre * (1 - gap), self.centre * (1 + gap))
 
@@ -100,14 +99,13 @@ class PublishedOptBern(LiteralDensity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedLaplace(LiteralDensity):
-    """The Laplace estimator: a real number per sampled user, Laplace(μ_init, b) or Laplace(μ_upd, b), μ_upd - μ_init =
-    ε·b.
+    """The Laplace estimator: a number per sampled user, Laplace(μ_init, b) or Laplace(μ_upd, b), μ_upd - μ_init = ε·b.
 
     Digalakis 2018, Algorithm 4.3, with the means (1 ∓ ε)/2 and scale 1 of Figure 4.6.
 
-    What is wrong: the stored number has no bound, so what one user does to the debiased mean has none either. Output
-    noise and stored values have the same decay rate: against an intruder who saw the value, a user who was re-drawn
-    makes an output y far away likelier by a factor that grows like y. No finite loss. It claims 2ε.
+    Mistake: the stored number has no bound, so neither has one user's effect on the debiased mean. Output noise and
+    stored values have the same decay rate: for an attacker who copied the value, a redrawn user makes a distant output
+    y more likely by a factor that grows like y. No finite loss. It claims 2ε.
 
     Examples:
         >>> PublishedLaplace(universe=1000, epsilon=0.1).claim().epsilon
@@ -117,9 +115,9 @@ class PublishedLaplace(LiteralDensity):
     bounds: ClassVar[PublishedEstimator] = LAPLACE  # the bound of Theorem 4.9
 
     @property
-    def law(self) -> LaplaceLaw:
-        """Return the two Laplace laws."""
-        return LaplaceLaw(epsilon=self.epsilon)
+    def law(self) -> LaplaceDistribution:
+        """Return the two Laplace distributions."""
+        return LaplaceDistribution(epsilon=self.epsilon)
 
     @property
     def mean_squared_error(self) -> float:
@@ -133,10 +131,10 @@ class PublishedQuantisedLaplace(LiteralDensity):
 
     Digalakis 2018, §4.4.3. Two levels are bits of probability e^(-ε/2)/2 and 1 - e^(-ε/2)/2.
 
-    What is wrong: as in OptBern the output noise is for a sensitivity of 1/m, where one user moves the debiased mean by
-    the range of the points over m times the distance of the means. Two levels claim 2ε and lose 1.524, 1.613, 1.787,
-    2.281 at ε = .05, .1, .2, .5. More levels lose more: their outermost points lie further out. And two levels do not
-    use the state's budget, they lose ln(2·e^(ε/2) - 1) < ε.
+    Mistake: as in OptBern the output noise is for a sensitivity of 1/m, where one user moves the debiased mean by the
+    range of the points over m times the distance of the means. Two levels claim 2ε and lose 1.524, 1.613, 1.787, 2.281
+    at ε = .05, .1, .2, .5. More levels lose more, since their range is wider. And two levels do not use the state's
+    budget, they lose ln(2·e^(ε/2) - 1) < ε.
 
     Examples:
         >>> [round(PublishedQuantisedLaplace(universe=9, epsilon=0.1, levels=n).claim().epsilon, 3) for n in (2, 4)]
@@ -150,8 +148,8 @@ class PublishedQuantisedLaplace(LiteralDensity):
         LiteralDensity.__post_init__(self)
 
     @property
-    def law(self) -> StoredLaw:
-        """Return the laws of the levels."""
+    def law(self) -> StoredDistribution:
+        """Return the distributions of the levels."""
         if self.levels == 2:
             return super(PublishedQuantisedLaplace, self).law
         return LevelDistribution.quantised_laplace(self.epsilon, self.levels)
@@ -169,20 +167,19 @@ class PublishedTruncatedLaplace(LiteralDensity):
     Digalakis 2018, §4.4.4: means symmetric around 1/2 "so that the normalisation factors cancel". No further
     parameters are printed; we take those of Figure 4.6. The cut means lie only .23·ε apart.
 
-    What is wrong: a stored number v moves the debiased mean by v over m times the distance of the means, about
-    4.4v/(ε·m), but the noise is for 1/m. An intruder who saw v and an output y far above compares e^(r·v), r =
-    ε/distance, for a user left alone with the mean of e^(r·x) over the law of a re-drawn x; the other outputs lie
-    between, and y far below is the mirror image. The maximum (``StoredValues.joint_loss``) is 2.880, 2.955, 3.119,
-    3.729 at ε = .05, .1, .2, .5, where 2ε is
-    claimed: finite, unlike Laplace's, since v is bounded.
+    Mistake: a stored number v moves the debiased mean by v over m times the distance of the means, about 4.4v/(ε·m),
+    but the noise is for 1/m. An attacker who copied v and reads a large output y compares e^(r·v), r = ε/distance, for
+    an unchanged user with the mean of e^(r·x) over the distribution of a redrawn x; other outputs lie between, and a
+    very negative y is the mirror image. The maximum (``StoredValues.joint_loss``) is 2.880, 2.955, 3.119, 3.729 at
+    ε = .05, .1, .2, .5, where 2ε is claimed: finite, unlike Laplace's, since v is bounded.
     """
 
     bounds: ClassVar[PublishedEstimator] = TRUNCATED_LAPLACE  # Hoeffding's bound on [0, 1]; none is printed
 
     @property
-    def law(self) -> TruncatedLaplaceLaw:
-        """Return the two cut laws."""
-        return TruncatedLaplaceLaw(epsilon=self.epsilon)
+    def law(self) -> TruncatedLaplaceDistribution:
+        """Return the two truncated distributions."""
+        return TruncatedLaplaceDistribution(epsilon=self.epsilon)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,14 +189,14 @@ class PublishedTruncatedGaussian(LiteralDensity):
     Digalakis 2018, §4.4.4, "properly selecting their means and (common) variance". None are printed. These
     are the ones whose ratio e^(ε(2x - 1)) runs exactly from e^-ε to e^ε, so that the state loses ε.
 
-    What is wrong: as for the truncated Laplace law the noise is for a sensitivity of 1/m, but one user moves the
-    debiased mean by up to 1/m over the distance of the means, which is only .166·ε. True loss, as there: 4.287, 4.368,
-    4.532, 5.030 at ε = .05, .1, .2, .5.
+    Mistake: as for the truncated Laplace distribution the noise is for a sensitivity of 1/m, but one user moves the
+    debiased mean by up to 1/m over the distance of the means, which is only .166·ε. True loss: 4.287, 4.368, 4.532,
+    5.030 at ε = .05, .1, .2, .5.
     """
 
     bounds: ClassVar[PublishedEstimator] = GAUSSIAN  # Hoeffding's bound on [0, 1]; none is printed
 
     @property
-    def law(self) -> TruncatedGaussianLaw:
-        """Return the two cut laws."""
-        return TruncatedGaussianLaw(epsilon=self.epsilon)
+    def law(self) -> TruncatedGaussianDistribution:
+        """Return the two truncated distributions."""
+        return TruncatedGaussianDistribution(epsilon=self.epsilon)

@@ -1,8 +1,8 @@
-"""What the literal density estimators with a fixed random sample share: one stored value per sampled user.
+"""Base class of the literal density estimators with a fixed random sample and one stored value per sampled user.
 
-They follow the papers line by line. Only two things are ours: ``claim`` states the true loss, and ``integer_noise``
-puts a discrete stand-in for the output noise, of the same decay rate, onto the number of ones, so that the enumerator
-can follow the estimators that store bits.
+They follow the papers line by line, with two changes: ``claim`` states the true loss, and ``integer_noise`` replaces
+the output noise by discrete noise of the same decay rate on the number of ones, so that the joint loss of estimators
+that store bits can be enumerated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from panstream.algorithms.planning.density_published import PublishedEstimator
 from panstream.core.algorithm import Algorithm, consume_release
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers.as_printed.density_distributions import LevelDistribution, StoredLaw, laplace_quantile, uniforms
+from panstream.papers.as_printed.density_distributions import (
+    LevelDistribution,
+    StoredDistribution,
+    laplace_quantile,
+    uniforms,
+)
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.inputs import integers
@@ -33,7 +38,7 @@ from panstream.privacy.numeric_search import bisect
 
 @dataclass(slots=True)
 class _SampleState:
-    """The sampled users in ascending order and what is stored for each."""
+    """The sampled users in ascending order and the stored value of each."""
 
     users: NDArray[np.int64] = public()
     stored: NDArray[Any] = noised()
@@ -42,7 +47,7 @@ class _SampleState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteralDensity(Algorithm[_SampleState]):
-    """Base of the literal forms with a fixed sample: ids 0..universe-1, ``sample`` of them chosen at random.
+    """Base class of the literal forms with a fixed sample: ids 0..universe-1, ``sample`` of them chosen at random.
 
     ``epsilon`` is the papers' parameter, of which they claim 2·epsilon in all.
     """
@@ -65,8 +70,8 @@ class LiteralDensity(Algorithm[_SampleState]):
             raise InvalidParameter("integer_noise needs an estimator that stores bits")
 
     @property
-    def law(self) -> StoredLaw:
-        """Return the two laws of a stored value: those of a bit, unless a subclass says otherwise."""
+    def law(self) -> StoredDistribution:
+        """Return the two distributions of a stored value; those of a bit by default."""
         assert self.bounds.pair is not None
         return LevelDistribution.bit(*self.bounds.pair(self.epsilon))
 
@@ -77,18 +82,18 @@ class LiteralDensity(Algorithm[_SampleState]):
 
     @property
     def sampled(self) -> int:
-        """Return m."""
+        """Return m, the number of sampled users."""
         return self.universe if self.sample is None else self.sample
 
     @property
     def state_loss(self) -> float:
-        """Return the true loss of the state alone; the papers promise epsilon."""
+        """Return the true loss of the state without outputs; the papers claim epsilon."""
         values = self.bounds.values
         return self.epsilon if values is None else values(self.epsilon).state_loss
 
     @property
     def true_loss(self) -> float:
-        """Return the true joint loss of one look and the output; the papers promise 2·epsilon."""
+        """Return the true joint loss of one copy and the output; the papers claim 2·epsilon."""
         return self.bounds.true_loss(self.epsilon)
 
     @property
@@ -105,11 +110,11 @@ class LiteralDensity(Algorithm[_SampleState]):
         return bits / self.sampled + 2 / (self.sampled * self.epsilon) ** 2
 
     def claim(self) -> Claim:
-        """Return the true loss, not the one that the papers state."""
+        """Return the true loss; the note has the one that the papers state."""
         return _claim(self)
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the sample and the levels; real values have no stable bytes."""
+        """Return the layout of the sample and the levels; raise NotSupported for real values."""
         if not isinstance(self.law, LevelDistribution):
             raise NotSupported(f"{type(self).__name__} stores real numbers, which have no stable bytes")
         return {
@@ -119,7 +124,7 @@ class LiteralDensity(Algorithm[_SampleState]):
         }
 
     def initial_state(self, rng: NoiseSource) -> _SampleState:
-        """Sample m users without replacement and draw a value for each as for a user not seen."""
+        """Sample m users without replacement and draw the value of an absent user for each."""
         users = np.arange(self.universe)
         if self.sampled < self.universe:
             order = np.argsort(rng.uniform_below(1 << 62, self.universe))
@@ -127,7 +132,7 @@ class LiteralDensity(Algorithm[_SampleState]):
         return _SampleState(users=users, stored=np.array(self.law.draw(False, self.sampled, rng)), released=0)
 
     def batch(self, ids: Any = None, *, delete: Any = None) -> PresenceBatch:
-        """Check ids that arrive, and ids that leave after them."""
+        """Check ids that arrive, and ids that leave afterwards."""
         if ids is None and delete is None:
             raise InvalidBatch("ids are missing")
         rows = []
@@ -176,7 +181,7 @@ class LiteralDensity(Algorithm[_SampleState]):
         )
 
     def refresh(self, state: _SampleState, rng: NoiseSource) -> None:
-        """Refuse: the papers print no rule for announced intrusions."""
+        """Raise NotSupported: the papers print no rule for announced intrusions."""
         raise NotSupported("the literal forms cannot be refreshed")
 
     def error_bound(self, *, beta: float) -> float:

@@ -1,4 +1,4 @@
-"""What the published density estimators store for a user: two laws, one for users not seen and one for users seen.
+"""The distributions of a stored value in the published density estimators, for absent and for present users.
 
 Draws come from a `NoiseSource`, so a `SeededSource` repeats a run. Levels are drawn by exact coins; real
 values by inverting 53-bit uniforms, as the papers' floating-point code does.
@@ -30,7 +30,7 @@ Uniform = Callable[[int], Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelDistribution:
-    """Finitely many levels: ``points[i]`` has probability ``absent[i]`` or ``present[i]``. Two levels are a bit."""
+    """A finite distribution: ``points[i]`` has probability ``absent[i]`` or ``present[i]``. Two levels are a bit."""
 
     points: tuple[float, ...]
     absent: tuple[float, ...]
@@ -45,8 +45,8 @@ class LevelDistribution:
     @lru_cache(maxsize=64)
     def quantised_laplace(cls, epsilon: float, levels: int) -> LevelDistribution:
         """Return Laplace(±ε/2, 1) rounded to the nearest of Lloyd and Max's points."""
-        law = quantised_values(epsilon, levels)
-        points, absent, present = (tuple(array.tolist()) for array in (law.values, law.absent, law.present))
+        stored = quantised_values(epsilon, levels)
+        points, absent, present = (tuple(array.tolist()) for array in (stored.values, stored.absent, stored.present))
         return cls(points=points, absent=absent, present=present)
 
     def chances(self, present: bool) -> tuple[float, ...]:
@@ -62,13 +62,13 @@ class LevelDistribution:
             levels += climbing
         return levels
 
-    @lru_cache(maxsize=64)  # noqa: B019  (a law is a few numbers)
+    @lru_cache(maxsize=64)  # noqa: B019  (an instance is a few numbers)
     def _coins(self, present: bool) -> tuple[Coin, ...]:
-        """Return for each level but the last the coin that says whether a value lies above it, if not below."""
+        """Return for each level but the last the probability that a value is above it, given that it is not below."""
         chances = self.chances(present)
         above = [math.fsum(chances[level:]) for level in range(1, len(chances))]
         return tuple(
-            Coin.at_most(min(more / (more + here), 1.0)) for more, here in zip(above, chances[:-1], strict=True)
+            Coin.at_most(min(more / (more + equal), 1.0)) for more, equal in zip(above, chances[:-1], strict=True)
         )
 
     def values(self, stored: NDArray[Any]) -> Floats:
@@ -87,7 +87,7 @@ class LevelDistribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealDistribution(ABC):
-    """Base of the laws of real values; moments by quadrature of the law that ``cut`` gives at an epsilon."""
+    """Base class of distributions of real values; moments by quadrature of the density that ``cut`` tabulates."""
 
     cut: ClassVar[Callable[[float], StoredValues]]
 
@@ -95,10 +95,10 @@ class RealDistribution(ABC):
 
     @abstractmethod
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
-        """Return draws made from uniform numbers."""
+        """Return draws, computed from uniform numbers."""
 
     def draw(self, present: bool, size: int, rng: NoiseSource) -> Floats:
-        """Return real values."""
+        """Return draws, computed from 53-bit uniform numbers of ``rng``."""
         return self.sample(present, size, lambda count: uniforms(rng, count))
 
     def values(self, stored: NDArray[Any]) -> Floats:
@@ -115,11 +115,11 @@ class RealDistribution(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaplaceLaw(RealDistribution):
+class LaplaceDistribution(RealDistribution):
     """Laplace((1 ∓ ε)/2, 1), the means and scale of Digalakis 2018, Figure 4.6."""
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
-        """Return draws made from uniform numbers."""
+        """Return draws, by the inverse distribution function."""
         return self.mean(present) + laplace_quantile(uniform(size))
 
     def mean(self, present: bool) -> float:
@@ -132,13 +132,13 @@ class LaplaceLaw(RealDistribution):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedLaplaceLaw(RealDistribution):
-    """Laplace((1 ∓ ε)/2, 1) cut to [0, 1]."""
+class TruncatedLaplaceDistribution(RealDistribution):
+    """Laplace((1 ∓ ε)/2, 1) truncated to [0, 1]."""
 
     cut: ClassVar[Callable[[float], StoredValues]] = staticmethod(truncated_laplace_values)
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
-        """Return draws made from uniform numbers, by the inverse distribution function."""
+        """Return draws, by the inverse distribution function."""
         centre = 0.5 + (self.epsilon if present else -self.epsilon) / 2
         low = 0.5 * math.exp(-centre)
         high = 1.0 - 0.5 * math.exp(centre - 1.0)
@@ -146,13 +146,13 @@ class TruncatedLaplaceLaw(RealDistribution):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedGaussianLaw(RealDistribution):
-    """Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) cut to [0, 1]: densities proportional to e^(-εx²) and e^(-ε(1-x)²)."""
+class TruncatedGaussianDistribution(RealDistribution):
+    """Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) on [0, 1]: densities proportional to e^(-εx²) and e^(-ε(1-x)²)."""
 
     cut: ClassVar[Callable[[float], StoredValues]] = staticmethod(truncated_gaussian_values)
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
-        """Return draws made from uniform numbers: x is kept with probability e^(-εx²)."""
+        """Return draws, by rejection: x is accepted with probability e^(-εx²)."""
         drawn = np.empty(size)
         done = 0
         while done < size:
@@ -163,8 +163,8 @@ class TruncatedGaussianLaw(RealDistribution):
         return 1.0 - drawn if present else drawn
 
 
-StoredLaw = LevelDistribution | RealDistribution
-"""The two laws of a stored value."""
+StoredDistribution = LevelDistribution | RealDistribution
+"""The distributions of a stored value, for absent and present users."""
 
 
 def uniforms(rng: NoiseSource, size: int) -> Floats:
@@ -180,8 +180,7 @@ def laplace_quantile(uniform: Floats) -> Floats:
 
 @lru_cache(maxsize=256)
 def _moments(stored: RealDistribution, present: bool) -> tuple[float, float]:
-    """Return mean and variance by quadrature."""
-    law = type(stored).cut(stored.epsilon)
-    weights = law.measure * (law.present if present else law.absent)
-    mean = float(weights @ law.values)
-    return mean, float(weights @ law.values**2) - mean**2
+    density = type(stored).cut(stored.epsilon)
+    weights = density.measure * (density.present if present else density.absent)
+    mean = float(weights @ density.values)
+    return mean, float(weights @ density.values**2) - mean**2

@@ -1,4 +1,4 @@
-"""PPDS, pan-private distinct sampling: a sample of ids whose level rises when memory runs full."""
+"""PPDS, pan-private distinct sampling: a sample of ids whose level rises when the memory is full."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from panstream.privacy.claim import Claim
 class _PPDSState:
     """Stored ids in ascending order, the level, and the hash function.
 
-    ``members`` and ``level`` are left undeclared on purpose: no proof covers them.
+    ``members`` and ``level`` are deliberately not declared as noised: no proof covers them.
     """
 
     members: NDArray[np.int64]
@@ -40,26 +40,24 @@ class _PPDSState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPPDS(Algorithm[_PPDSState]):
-    """PPDS: ids enter and leave a set by OptBern's coins; when it holds ``sample`` ids, half of all users are dropped.
+    """PPDS: ids enter and leave a set by OptBern's coins; when it has ``sample`` ids, half of all users are dropped.
 
     Digalakis et al. 2018, Algorithm 3, with the hash h(u) = αu + β mod 2^Q, α odd, whose trailing zeros are
     the level of u. Insert-only, as printed.
 
-    What is wrong: the level depends on the data, and every return of a user tosses her coin anew. If the others fill
-    the set up to one id, a user who came k times left the level as it was with probability (1+e^ε)^-k only, and one who
-    never came with
-    certainty: a loss of k·ln(1+e^ε), more than any bound. It claims 2ε. Besides, the output noise is too small as in
-    OptBern. And at level L the users that count are one residue class modulo 2^L: a stream of even ids only, say, is
-    taken for an empty or a full one.
+    Mistake: the level depends on the data, and every event of a user draws the coin again. If the others fill the set
+    up to one id, a user with k events leaves the level unchanged with probability (1+e^ε)^-k only, an absent user with
+    certainty: an unbounded loss of k·ln(1+e^ε). It claims 2ε. Besides, the output noise is too small as in OptBern. And
+    at level L the users that count are one residue class modulo 2^L: a stream of even ids only, for example, is
+    estimated as empty or full.
 
     Args:
         universe: Number of users (ids 0..U-1).
         epsilon: The epsilon of the published form; its true loss is in ``claim``.
-        sample: How many ids fit into memory.
-        factor: α; drawn at the start by default.
-        shift: β; drawn at the start by default.
-        integer_noise: A discrete stand-in for the output noise, of the same decay rate, for the
-            enumerator.
+        sample: Maximum number of stored ids.
+        factor: α; random by default.
+        shift: β; random by default.
+        integer_noise: Replace the output noise by discrete noise of the same decay rate, for enumeration.
 
     Examples:
         >>> estimator = PublishedPPDS(universe=1000, epsilon=0.5, sample=100)
@@ -97,7 +95,7 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         return math.tanh(self.epsilon / 2)
 
     def claim(self) -> Claim:
-        """Return the true loss: none that is finite."""
+        """Return the true loss, which is infinite."""
         return Claim(
             epsilon=math.inf,
             unit="user",
@@ -106,7 +104,7 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         )
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the stored ids, the level and the hash function."""
+        """Return the layout of the stored ids, the level and the hash function."""
         return {
             "members": FieldLayout("i8", (None,), at_least=0, below=self.universe),
             "level": FieldLayout("int", at_least=0, below=self.bits + 2),
@@ -132,7 +130,7 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         return PresenceBatch(checked, None, (checked,) if copied else ())
 
     def update(self, state: _PPDSState, batch: PresenceBatch, rng: NoiseSource) -> None:
-        """Toss a coin of p_upd for each arrival: stay or enter, else leave or stay away."""
+        """Draw a coin of p_upd for each arrival: at 1 its id is stored, at 0 it is not."""
         self._take(state, batch.cells, (1 + self.gap) / 2, rng)
 
     def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, rng: NoiseSource) -> None:
@@ -166,7 +164,7 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         )
 
     def refresh(self, state: _PPDSState, rng: NoiseSource) -> None:
-        """Refuse: the paper prints no rule for announced intrusions."""
+        """Raise NotSupported: the paper prints no rule for announced intrusions."""
         raise NotSupported("the literal forms cannot be refreshed")
 
     def error_bound(self, *, beta: float) -> float:
@@ -190,7 +188,7 @@ def _walk(
     coins: NDArray[np.uint8],
     capacity: int,
 ) -> int:
-    """Do Algorithm 3's loop over ``ids``: change ``members`` (id to level) in place and return the new level."""
+    """Run Algorithm 3's loop over ``ids``: change ``members`` (id to level) in place and return the new level."""
     for user, height, coin in zip(ids.tolist(), levels.tolist(), coins.tolist(), strict=True):
         if user in members:
             if not coin:

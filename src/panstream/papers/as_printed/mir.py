@@ -1,7 +1,7 @@
 """The algorithms of Mir et al. 2011: distinct count and cropped sum; its heavy hitters are a difference of two sums.
 
-Algorithms 2 and 3 work on real numbers modulo 2·crop. ``corrected=True`` repairs the debiasing constant, which is
-tau²·m/K in the paper and must be 2·tau²·m/K, K = 2·tau - 1 + e**epsilon; nothing repairs the rest.
+Algorithms 2 and 3 work on real numbers modulo 2·crop. ``corrected=True`` corrects the debiasing constant, which is
+tau²·m/K in the paper and must be 2·tau²·m/K, K = 2·tau - 1 + e**epsilon; the other mistakes remain.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_VECTORS = 200_000
 
 @dataclass(slots=True)
 class _RealState:
-    """Real counters and multipliers; undeclared on purpose, since floating point shows who was updated."""
+    """Real counters and multipliers; not declared as noised, since floating point reveals which were updated."""
 
     counters: NDArray[np.float64]
     factors: NDArray[np.float64]
@@ -41,7 +41,7 @@ class _RealState:
 class PublishedCroppedSum(Algorithm[_RealState]):
     """Algorithm 2: sum of min(a, crop), as printed or with the constant corrected.
 
-    True loss of the printed code: infinite, since floating-point values modulo 2·crop show which counters were updated;
+    True loss of the printed code: infinite, since floating-point values modulo 2·crop reveal which were updated;
     over the real numbers 2·epsilon, and 4·epsilon for the paper's own replace adjacency (``privacy.turnstile``). Bias:
     tau²·m/(e**epsilon - 1) on empty data; after the correction a user counts between .75 and 1.5 times the right amount
     or so.
@@ -60,7 +60,7 @@ class PublishedCroppedSum(Algorithm[_RealState]):
             raise InvalidParameter(f"epsilon must be in (0, 30), got epsilon={self.epsilon}")
 
     def claim(self) -> Claim:
-        """Return the true loss of this code: infinite."""
+        """Return the true loss of this code, which is infinite."""
         return Claim(
             epsilon=math.inf,
             unit="user",
@@ -69,7 +69,7 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         )
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Refuse: real numbers have no place in panstream's bytes."""
+        """Raise NotSupported: the byte format has no real numbers."""
         raise NotSupported("the published forms keep real numbers and are not stored")
 
     def initial_state(self, rng: NoiseSource) -> _RealState:
@@ -132,7 +132,7 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         return math.sqrt(self.universe * spread + noise) * self._scale / gain
 
     def refresh(self, state: _RealState, rng: NoiseSource) -> None:
-        """Refuse: the paper only says "randomize anew"."""
+        """Raise NotSupported: the paper gives no rule beyond "randomize anew"."""
         raise NotSupported("the published form has no refresh")
 
     def error_bound(self, *, beta: float) -> float:
@@ -166,7 +166,7 @@ class PublishedDistinct:
             raise InvalidParameter(f"(4·largest + 1)**users must be at most {_MAX_VECTORS}: tiny instances only")
 
     def distances(self) -> dict[tuple[int, ...], int]:
-        """Return d(z) for every z that some c with |c_i| ≤ 2Z explains."""
+        """Return d(z) for every z = X^T c with |c_i| ≤ 2Z."""
         span = range(-2 * self.largest, 2 * self.largest + 1)
         distances: dict[tuple[int, ...], int] = {}
         columns = range(len(self.rows[0]))
@@ -177,21 +177,19 @@ class PublishedDistinct:
         return distances
 
     def law(self) -> dict[tuple[int, ...], float]:
-        """Return the chance of every start vector, proportional to exp(-epsilon/4·d)."""
+        """Return the probability of every initial vector, proportional to exp(-epsilon/4·d)."""
         weights = {z: math.exp(-self.epsilon / 4 * d) for z, d in self.distances().items()}
         total = math.fsum(weights.values())
         return {z: weight / total for z, weight in weights.items()}
 
     def loss(self) -> float:
-        """Return the loss of the state alone between a stream with and without one user of weight 1..Z, by
-        enumeration.
-        """
-        law = self.law()
+        """Return the loss of the state between streams with and without one user of weight 1..Z, by enumeration."""
+        chances = self.law()
         worst = 0.0
         for row in self.rows:
             for weight in range(1, self.largest + 1):
-                for z, chance in law.items():
-                    other = law.get(tuple(v - weight * part for v, part in zip(z, row, strict=True)))
+                for z, chance in chances.items():
+                    other = chances.get(tuple(v - weight * part for v, part in zip(z, row, strict=True)))
                     if other is None:
                         return math.inf
                     worst = max(worst, abs(math.log(chance / other)))

@@ -1,1 +1,1 @@
-"""The papers' continual counters, made sound."""
+"""The papers' continual counters, with corrections that make their claims true."""

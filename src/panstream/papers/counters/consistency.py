@@ -1,9 +1,9 @@
-"""Consistent answers: integers that never fall and never rise by more than a slot can hold.
+"""Consistent answers: integers that never fall and never rise by more than the maximum of a slot.
 
-Post-processing of what was published, so it costs no privacy. It *ratchets upwards*: a noisy answer that is too high is
-kept, one that is too low is corrected by the next, so on a stream with few events the result drifts above the truth (an
-empty stream of slots of up to 3, with noise of standard deviation 8.5, shows about 28 after 512 slots). Use it where an
-answer must look like a possible history, not where it must be unbiased.
+Post-processing of published answers, so there is no further privacy loss. The result is *biased upwards*: a noisy
+answer that is too high is never taken back, one that is too low is corrected by the next. On a stream with few events
+it drifts above the truth (an empty stream of slots of up to 3, with noise of standard deviation 8.5, shows about 28
+after 512 slots). Use it where answers must form a possible history, not where they must be unbiased.
 
 Reference: Budaeva et al. 2013, §3.1.1.
 """
@@ -21,8 +21,7 @@ from panstream.primitives.kernels.algorithms.partial_sums import clamp_monotone
 
 
 def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
-    """Return integers that start from ``last`` and rise by 0 to ``most`` in every slot, following ``values`` from
-    above.
+    """Return integers that start from ``last`` and rise by 0 to ``most`` per slot towards ``values``.
 
     >>> _consistent(np.array([0.4, 2.6, 1.0, 9.0]), most=2).tolist()
     [0, 2, 2, 4]
@@ -34,13 +33,13 @@ def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArra
 
 
 class ConsistentCount:
-    """The same for answers that come one by one.
+    """Makes the answers of a monitor consistent, one at a time.
 
-    A raised answer is biased, so it has no standard error of its own: that of the noisy answer is passed on. The
-    interval is the noisy answer's, extended to the raised answer where that lies outside.
+    The consistent value is biased, so it has no standard error of its own; the estimate has that of the noisy answer.
+    The interval is the noisy answer's, extended to contain the consistent value.
 
     Args:
-        most: By how much the count can rise in one slot.
+        most: Maximum increase of the count in one slot.
 
     Examples:
         >>> from panstream.papers.counters.binary import BinaryMechanism
@@ -58,7 +57,7 @@ class ConsistentCount:
         self.last = 0
 
     def follow(self, estimate: Estimate) -> Estimate:
-        """Return ``estimate`` with a consistent value; ``unbiased`` keeps the noisy one."""
+        """Return ``estimate`` with a consistent value; ``unbiased`` is the noisy one."""
         noisy = estimate.unclipped
         self.last = int(_consistent(np.array([noisy]), self.most, self.last)[0])
         value = float(self.last)

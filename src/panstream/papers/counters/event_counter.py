@@ -1,4 +1,4 @@
-"""The event-level counter: a noisy count, and noise for every dyadic segment of time that is running."""
+"""The event-level counter: a noisy count, plus noise for every dyadic segment of time that contains the present."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from panstream.privacy.continual_loss import event_counter_memberships, segment_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCounter(PartialSumCounter):
-    """A running sum that starts as noise; an output adds the noises of the dyadic segments that hold its time.
+    """A running sum that starts as noise; an output adds the noise of the dyadic segments that contain its time.
 
     Privacy:
-        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. The noises of running
-        segments are kept in the state on purpose and the proof counts them in the view. An event moves at most c draws,
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content replaced. The noise of running
+        segments is in the state by design, and the proof counts it in the view. An event moves at most c draws,
         where c is ceil(log2 T), or one more if T is a power of two (with one-step ticks only if T is 2, 4 or 8); all
         draws have rate epsilon/(c·sensitivity), so one copy at any time and all outputs lose exactly ``epsilon``. A
         refresh adds noise to the count and to every running segment, and any number of announced copies costs no more.
 
     Error:
-        Every answer holds 1 + ceil(log2 T) draws: variance 2(1 + ceil(log2 T))(c·sensitivity/epsilon)².
+        Every answer has 1 + ceil(log2 T) draws: variance 2(1 + ceil(log2 T))(c·sensitivity/epsilon)².
 
     Args:
         horizon: Number of slots.
@@ -56,7 +56,7 @@ class EventCounter(PartialSumCounter):
 
     @property
     def shape(self) -> Shape:
-        """Return the count, the last output, and one noise for each length of segments."""
+        """Return one accumulator (the count), one closed sum (the last output) and one noise per segment length."""
         return 1, 1, segment_levels(self.horizon or 1)
 
     def answer_parts(self, time: int) -> NoiseParts:
@@ -64,12 +64,12 @@ class EventCounter(PartialSumCounter):
         return ((1 + self.shape[2], self.law),)
 
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
-        """Start a count as noise."""
+        """Draw the initial noise of the count."""
         rng.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
-        """Add up the slots; draw the noise of segments that begin, publish, erase that of segments that end."""
+        """Add up the slots and publish each sum; draw the noise of new segments and erase that of ended ones."""
         size = slots.totals.size
         starts = rng.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
         starts.fill(0)

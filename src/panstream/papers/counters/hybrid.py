@@ -1,4 +1,4 @@
-"""The hybrid mechanism: any counter with a horizon, made to run for ever."""
+"""The hybrid mechanism: extends a counter with a horizon to streams without end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from panstream.papers.counters.logarithmic import LogarithmicMechanism
 from panstream.papers.counters.simple_counters import SimpleCounterI
 from panstream.primitives.noise import NoiseSource
 
-_LAST_EPOCH = 61
-_OUTER = (1, 1, 0)  # the logarithmic mechanism's part of the state
+_LAST_EPOCH = 61  # epochs double, so this covers 2^62 slots
+_OUTER = (1, 1, 0)  # shape of the logarithmic mechanism's part of the state
 _BOUNDED: dict[str, type[PartialSumCounter]] = {
     kind.__name__: kind for kind in (BinaryMechanism, EventCounter, SimpleCounterI)
 }
@@ -34,7 +34,7 @@ class HybridMechanism(PartialSumCounter):
     adds the logarithmic mechanism's sum up to 2**k to the bounded counter's sum since then.
 
     Privacy:
-        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event enters the
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content replaced. An event enters the
         logarithmic mechanism (epsilon/2) and one bounded counter (epsilon/2), both with noise at the start and at the
         release of every sum: one copy at any time and all outputs lose exactly ``epsilon``; any number of announced
         copies with a refresh too.
@@ -44,10 +44,9 @@ class HybridMechanism(PartialSumCounter):
         s = sensitivity/epsilon.
 
     Args:
-        horizon: How many ticks there will be at most; None for a stream without end.
-        bounded: Class name of the counter that is used between powers of two:
-            "BinaryMechanism", "EventCounter", "SimpleCounterI", or one of your own made known
-            by ``panstream.register``.
+        horizon: Maximum number of ticks; None for a stream without end.
+        bounded: Class name of the counter between powers of two: "BinaryMechanism", "EventCounter",
+            "SimpleCounterI", or one that was registered by ``panstream.register``.
 
     Examples:
         >>> monitor = HybridMechanism(epsilon=1.0).start()
@@ -74,13 +73,13 @@ class HybridMechanism(PartialSumCounter):
 
     @property
     def shape(self) -> Shape:
-        """Return room for the logarithmic mechanism and the largest bounded one."""
+        """Return the state's size: that of the logarithmic mechanism and of the largest bounded counter."""
         accumulators, closed, retained = self.epoch(_LAST_EPOCH).shape
         return 1 + accumulators, 1 + closed, retained
 
     @property
     def logarithmic(self) -> LogarithmicMechanism:
-        """Return the mechanism that answers at powers of two."""
+        """Return the mechanism that answers at powers of two, with half of epsilon."""
         return _logarithmic(self)
 
     def epoch(self, number: int) -> PartialSumCounter:
@@ -88,11 +87,11 @@ class HybridMechanism(PartialSumCounter):
         return _epoch(self, number)
 
     def loss_parts(self) -> dict[str, float]:
-        """Return the two halves."""
+        """Return the losses of both mechanisms, half of epsilon each."""
         return {"logarithmic": self.epsilon / 2, "bounded": self.epsilon / 2}
 
     def answer_parts(self, time: int) -> NoiseParts:
-        """Return the draws of both."""
+        """Return the draws of both mechanisms in the answer after slot ``time``."""
         number, since = _epoch_of(time)
         inner = self.epoch(number).answer_parts(since) if since else ()
         return (*self.logarithmic.answer_parts(time), *inner)
@@ -104,13 +103,13 @@ class HybridMechanism(PartialSumCounter):
         return [time for time in (last, *inner) if time <= last]
 
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
-        """Start the logarithmic mechanism; the first two slots have no bounded one."""
+        """Start the logarithmic mechanism; the first two slots need no bounded counter."""
         self.logarithmic.initialize(state.part(0, _OUTER, state.time), rng)
 
     def advance(
         self, state: TickState, totals: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Give all slots to the logarithmic mechanism, and those within epochs to their bounded counter too."""
+        """Feed all slots to the logarithmic mechanism, and those within an epoch to its bounded counter too."""
         answers, variances = self.logarithmic.advance(state.part(0, _OUTER, state.time), totals, rng)
         done = 0
         while done < totals.size:
@@ -119,7 +118,7 @@ class HybridMechanism(PartialSumCounter):
                 done = done + 1
                 state.time = state.time + 1
                 if number > 0:
-                    _forget(state, released=True)
+                    _clear_epoch(state, released=True)
                     self.epoch(number).initialize(self._inner(state, number), rng)
                 continue
             remaining = (2 << number) - 1 - state.time
@@ -129,12 +128,12 @@ class HybridMechanism(PartialSumCounter):
             variances[piece] += noise
             done = piece.stop
             state.time = state.time + more.size
-            if more.size == remaining:  # what comes next is for the logarithmic mechanism alone
-                _forget(state, released=False)
+            if more.size == remaining:  # the next slot, a power of two, is the logarithmic mechanism's
+                _clear_epoch(state, released=False)
         return answers, variances
 
     def answer(self, state: TickState) -> CounterAnswer:
-        """Return the sum up to the last power of two and the sum since."""
+        """Return the sum up to the last power of two plus the sum since."""
         outer = self.logarithmic.answer(state.part(0, _OUTER, state.time))
         number, since = _epoch_of(state.time)
         if since == 0:
@@ -150,7 +149,7 @@ class HybridMechanism(PartialSumCounter):
             self._inner(state, number).refresh(self.epoch(number).law, rng)
 
     def _inner(self, state: TickState, number: int) -> TickState:
-        """Return the bounded counter's part of the state."""
+        """Return the part of the state that belongs to the bounded counter of epoch ``number``."""
         return state.part(1, self.epoch(number).shape, state.time - (1 << number))
 
 
@@ -179,8 +178,11 @@ def _epoch_of(time: int) -> tuple[int, int]:
     return number, time - (1 << number) if time else 0
 
 
-def _forget(state: TickState, *, released: bool) -> None:
-    """Close every accumulator of the epoch that is over, and forget its released sums too if asked."""
+def _clear_epoch(state: TickState, *, released: bool) -> None:
+    """Zero every accumulator of the finished epoch, and with ``released`` its published sums too.
+
+    Its data must not remain in the state: the noise of a finished epoch is not refreshed.
+    """
     state.open[1:] = 0
     state.open_draws[1:] = IDLE
     state.kept[:] = 0

@@ -1,14 +1,14 @@
-"""The single-intrusion transform: any mechanism made of partial sums, made safe against a stolen state.
+"""The single-intrusion transform: makes any mechanism of partial sums private against one copy of its state.
 
-A mechanism in the p-sum framework is a *plan*: which sums are kept, when each opens and closes, and which closed ones
-add up to the answer. The transform gives every sum its own accumulator that starts as noise, and releases it with fresh
-noise. A unit of data that came before the look is hidden by the noise the accumulator started with; one that came after
-by the noise of its release. So one copy and all outputs together lose what the outputs alone lose: memberships·kappa.
-Initial noise alone would not do: release minus state shows what came in between. A sum of a single slot that is filled
-and closed in one step never meets an intruder and needs no initial noise.
+A mechanism in the p-sum framework is a *plan*: when each sum opens and closes, and which closed sums add up to the
+answer. The transform gives every sum its own accumulator that starts as noise, and releases it with fresh noise. Data
+that arrived before the intrusion is hidden by the accumulator's initial noise, data after it by the noise of the
+release. So one copy and all outputs together lose what the outputs lose: memberships·kappa. Initial noise is not
+enough: the release minus the copied state would be what arrived in between. A sum of a single slot that is filled and
+closed in one step is never in a copy and needs no initial noise.
 
-To make a mechanism of your own pan-private, subclass `PartialSums` and say what it ``opens`` and ``closes`` at
-every slot, from which ``places`` it answers, its ``shape`` and its ``memberships``.
+To make another mechanism pan-private, subclass `PartialSums` and define what it ``opens`` and ``closes`` at every slot,
+the ``answer_indices`` of the closed sums in an answer, its ``shape`` and its ``memberships``.
 
 Reference: Budaeva et al. 2013, §2.4.4, Theorem 2, with the fresh noise at release.
 """
@@ -39,7 +39,7 @@ class AccumulatorOpening:
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorClosing:
-    """An accumulator that is released into ``slot``, where it replaces what was there or is added to it."""
+    """An accumulator whose release replaces the closed sum ``slot``, or is added to it if ``adds``."""
 
     accumulator: int
     slot: int
@@ -48,7 +48,7 @@ class AccumulatorClosing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialSums(PartialSumCounter):
-    """Base of the counters that are a plan of partial sums over slots 1, 2, 3, ..., with the transform applied."""
+    """Base class of counters defined by a plan of partial sums over slots 1, 2, 3, ..., with the transform applied."""
 
     @abstractmethod
     def opens(self, slot: int) -> Iterable[AccumulatorOpening]:
@@ -58,38 +58,38 @@ class PartialSums(PartialSumCounter):
     def closes(self, slot: int) -> Iterable[AccumulatorClosing]:
         """Return the sums whose last slot is ``slot``."""
 
-    def places(self, slot: int) -> Sequence[int]:
-        """Return the places that add up to the answer after ``slot``: the first, unless a mechanism has more."""
+    def answer_indices(self, slot: int) -> Sequence[int]:
+        """Return the indices of the closed sums that add up to the answer after ``slot``; the first by default."""
         return (0,)
 
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
-        """Open the first sums of an empty state."""
+        """Open the sums of the first slot with their initial noise."""
         self._open(state, 1, rng)
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
-        """Close the slots one by one."""
+        """Close the slots one by one; subclasses override it with a faster equivalent."""
         self.transform(state, state.time, slots, rng)
 
     def transform(self, state: TickState, time: int, slots: SlotBatch, rng: NoiseSource) -> None:
-        """Fill and close the slots that come after the first ``time`` ones: noise at every start and every release."""
+        """Fill and close the slots after the first ``time`` ones, with noise at every start and every release."""
         for row in range(slots.totals.size):
             slot = time + row + 1
             state.add(slots.totals[row : row + 1])
             for closing in self.closes(slot):
                 self._close(state, closing, rng)
             self._open(state, slot + 1, rng)
-            indices = list(self.places(slot))
+            indices = list(self.answer_indices(slot))
             slots.answers[row] = state.closed[indices].sum()
             slots.draws[row] = state.closed_draws[indices].sum()
 
     def _open(self, state: TickState, slot: int, rng: NoiseSource) -> None:
         for opening in self.opens(slot):
             accumulator = opening.accumulator
-            bare = self.one_step_ticks and opening.slots == 1
+            needs_noise = not (self.one_step_ticks and opening.slots == 1)
             state.open[accumulator] = 0
-            if not bare:
+            if needs_noise:
                 rng.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
-            state.open_draws[accumulator] = 0 if bare else 1
+            state.open_draws[accumulator] = int(needs_noise)
 
     def _close(self, state: TickState, closing: AccumulatorClosing, rng: NoiseSource) -> None:
         accumulator = closing.accumulator
@@ -103,5 +103,5 @@ class PartialSums(PartialSumCounter):
         state.open_draws[accumulator] = IDLE
 
     def answer(self, state: TickState) -> CounterAnswer:
-        """Add up the places that the plan names."""
-        return self.total(state, list(self.places(state.time)))
+        """Return the total of the closed sums in the current answer."""
+        return self.total(state, list(self.answer_indices(state.time)))

@@ -1,4 +1,4 @@
-"""The logarithmic mechanism: an answer whenever the time is a power of two, for streams without end."""
+"""The logarithmic mechanism: a new answer whenever the time is a power of two, for streams without end."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from panstream.primitives.noise import NoiseSource
 class LogarithmicMechanism(PartialSums):
     """The sum up to the last power of two, for a stream of any length.
 
-    An answer changes at slots 1, 2, 4, 8, ...; in between the last one stands. See `HybridMechanism` for
-    answers at every slot.
+    The answer changes at slots 1, 2, 4, 8, ... only. See `HybridMechanism` for a new answer at every slot.
 
     Privacy:
-        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event lies in one sum;
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content replaced. An event is in one sum;
         its accumulator starts as noise of rate epsilon/sensitivity and closes with fresh noise of that rate. One copy
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
     Error:
-        The answer after slot 2**k holds 2(k+1) draws: variance 4(k+1)(sensitivity/epsilon)².
+        The answer after slot 2**k has 2(k+1) draws: variance 4(k+1)(sensitivity/epsilon)².
 
     Args:
-        horizon: How many ticks there will be at most; None for a stream without end.
+        horizon: Maximum number of ticks; None for a stream without end.
 
     Examples:
         >>> monitor = LogarithmicMechanism(epsilon=1.0).start()
@@ -41,7 +40,7 @@ class LogarithmicMechanism(PartialSums):
     Reference: Chan, Shi, Song 2011, Mechanism L, as used in Budaeva et al. 2013, §4.1.
     """
 
-    memberships: ClassVar[int] = 1  # an event lies in one sum
+    memberships: ClassVar[int] = 1  # an event is in one sum
     shape: ClassVar[Shape] = (1, 1, 0)  # one sum from each power of two to the next, and their total
     label: ClassVar[str] = "sum up to the last power of two"
 
@@ -57,25 +56,25 @@ class LogarithmicMechanism(PartialSums):
             yield AccumulatorClosing(0, 0, adds=True)
 
     def answer_parts(self, time: int) -> NoiseParts:
-        """Return two draws for each sum, but one for the first two where a tick is one step."""
+        """Return two draws for each sum, but one for the first two sums if ticks are one step."""
         sums = time.bit_length()
         return ((2 * sums - (min(sums, 2) if self.one_step_ticks else 0), self.law),)
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
-        """Do what the transform does with doubling sums, from one power of two to the next at a time."""
+        """Close the slots as `PartialSums.transform` does, with the slots between powers of two added in one call."""
         done = 0
         size = slots.totals.size
         while done < size:
             time = state.time + done
-            standing = (1 << time.bit_length()) - 1 - time if time else 0
-            quiet = slots.piece(done, done + standing)
-            if quiet.totals.size:
+            unchanged = (1 << time.bit_length()) - 1 - time if time else 0  # slots before the next power of two
+            piece = slots.piece(done, done + unchanged)
+            if piece.totals.size:
                 total = rng.scratch.array(1, np.int64)
-                np.sum(quiet.totals, keepdims=True, out=total)
+                np.sum(piece.totals, keepdims=True, out=total)
                 state.add(total)
-                quiet.answers[:] = state.closed
-                quiet.draws[:] = state.closed_draws
-            done += standing
+                piece.answers[:] = state.closed
+                piece.draws[:] = state.closed_draws
+            done += unchanged
             if done < size:
-                self.transform(state, time + standing, slots.piece(done, done + 1), rng)
+                self.transform(state, time + unchanged, slots.piece(done, done + 1), rng)
                 done += 1

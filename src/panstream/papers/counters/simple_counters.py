@@ -25,13 +25,13 @@ class SimpleCounterI(PartialSumCounter):
     """A running sum that starts as noise, published with fresh noise after every slot.
 
     Privacy:
-        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. All draws have rate
-        epsilon/(T·sensitivity). An event of slot t that came before the look moves the start and the t - 1 outputs
-        before it; one that came after moves the outputs from t on: at most T draws, so one copy at any time and all
-        outputs lose exactly ``epsilon``, and any number of announced copies with a refresh too.
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content replaced. All draws have rate
+        epsilon/(T·sensitivity). An event of slot t before the intrusion moves the initial noise and the t - 1 outputs
+        before it; one after it moves the outputs from t on: at most T draws, so one copy at any time and all outputs
+        lose exactly ``epsilon``, and any number of announced copies with a refresh too.
 
     Error:
-        Two draws in every answer: variance 4(T·sensitivity/epsilon)². Useful for a handful of slots only.
+        Two draws in every answer: variance 4(T·sensitivity/epsilon)². Useful for a few slots only.
 
     Args:
         horizon: Number of slots.
@@ -50,15 +50,15 @@ class SimpleCounterI(PartialSumCounter):
 
     @property
     def memberships(self) -> int:
-        """Return T: every later output holds the event."""
+        """Return T: an event is in every later output."""
         return self.horizon or 1
 
     def answer_parts(self, time: int) -> NoiseParts:
-        """Return the start and the output's own draw."""
+        """Return two draws: the initial noise and the output's own."""
         return ((2, self.law),)
 
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
-        """Start a sum as noise."""
+        """Draw the initial noise of the sum."""
         rng.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
@@ -84,13 +84,13 @@ class SimpleCounterII(PartialSums):
     """A running sum of noisy slots.
 
     Privacy:
-        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. Every slot starts as noise
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content replaced. Every slot starts as noise
         of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate: one copy
-        at any time and all outputs lose exactly ``epsilon``. What was published is all that stays in the state, so
-        one copy in every slot loses no more, nor do announced copies with a refresh.
+        at any time and all outputs lose exactly ``epsilon``. Only published numbers remain in the state, so one copy in
+        every slot loses no more, nor do announced copies with a refresh.
 
     Error:
-        The answer after slot t holds 2t draws (t if ticks are one step): variance 4t(sensitivity/epsilon)².
+        The answer after slot t has 2t draws (t if ticks are one step): variance 4t(sensitivity/epsilon)².
 
     Args:
         horizon: Number of slots, or None for a stream without end.
@@ -103,15 +103,15 @@ class SimpleCounterII(PartialSums):
     Reference: Budaeva et al. 2013, §2.3.3.
     """
 
-    memberships: ClassVar[int] = 1  # an event lies in one slot
-    shape: ClassVar[Shape] = (1, 1, 0)  # every slot is a sum of its own, and the answer is their total
+    memberships: ClassVar[int] = 1  # an event is in one slot
+    shape: ClassVar[Shape] = (1, 1, 0)  # every slot is a separate sum, and the answer is their total
 
     def opens(self, slot: int) -> Iterator[AccumulatorOpening]:
-        """Return the slot itself."""
+        """Return a sum of this slot only."""
         yield AccumulatorOpening(0, 1)
 
     def closes(self, slot: int) -> Iterator[AccumulatorClosing]:
-        """Return the slot itself, added to the total."""
+        """Return the slot's sum, which is added to the total."""
         yield AccumulatorClosing(0, 0, adds=True)
 
     def answer_parts(self, time: int) -> NoiseParts:
@@ -119,7 +119,7 @@ class SimpleCounterII(PartialSums):
         return ((self.slot_draws * time, self.law),)
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
-        """Do what the transform does with one sum per slot, for all slots at once."""
+        """Close the slots as `PartialSums.transform` does, all in one call."""
         released, draws = self.noisy_slots(state, slots.totals, rng)
         np.cumsum(released, out=released)
         released += state.closed

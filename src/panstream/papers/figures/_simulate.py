@@ -1,15 +1,15 @@
-"""The papers' streams, and many runs at once from the law of an estimate given how many users appeared.
+"""The papers' streams, and many runs in one call from the distribution of an estimate given the number of users.
 
-Streams draw users uniformly, or from Zipf's law with exponent 1. Who is sampled does not depend on the stream, so of
-the D users that appeared a hypergeometric number is in the sample, and
-given that number the stored values are independent: a sum of bits is the sum of two binomials, a sum of levels comes
-from two multinomials, a sum of m Laplace(0, 1) values is the difference of two Gamma(m) ones, and truncated values
-are drawn one by one. The tests compare these laws with the classes themselves, step by step.
+Streams draw users uniformly, or from Zipf's distribution with exponent 1. The sample does not depend on the stream, so
+of the D users that appeared a hypergeometric number is in the sample, and given that number the stored values are
+independent: a sum of bits is the sum of two binomials, a sum of levels comes from two multinomials, a sum of m
+Laplace(0, 1) values is the difference of two Gamma(m) ones, and truncated values are drawn one by one. The tests
+compare these distributions with the classes themselves.
 
-PPDS runs by whole arrays instead of event by event, with the very same outcome for the same coins: a user whose level
-stays at or above the current one is stored if and only if her last coin was 1, whatever happened to others. So the size
-of the set at level L is a running sum over the events of users with level at least L, and the level rises where that
-sum first reaches the capacity.
+PPDS runs on arrays instead of event by event, with the same outcome for the same coins: a user whose level is at or
+above the current one is stored if and only if the user's last coin was 1, whatever other users do. So the size of the
+set at level L is a running sum over the events of users with level at least L, and the level rises where that sum first
+reaches the capacity.
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ from numpy.typing import NDArray
 from panstream.algorithms.density.presence import Presence
 from panstream.algorithms.randomized_bits import CoinPair
 from panstream.papers.as_printed.density_base import LiteralDensity
-from panstream.papers.as_printed.density_distributions import LaplaceLaw, LevelDistribution, RealDistribution, StoredLaw
+from panstream.papers.as_printed.density_distributions import (
+    LaplaceDistribution,
+    LevelDistribution,
+    RealDistribution,
+    StoredDistribution,
+)
 from panstream.papers.as_printed.density_ppds import PublishedPPDS, levels_of
 from panstream.papers.figures.plan import FigureOptions
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
-_AT_ONCE = 1 << 21  # real values in memory
+_MAX_VALUES = 1 << 21  # real values in memory
 _BLOCK = 1 << 13
 
 StreamKind = Literal["uniform", "zipf"]
@@ -47,7 +52,7 @@ def literal_estimates(algorithm: LiteralDensity, present: Counts, rng: np.random
 
 
 def presence_estimates(algorithm: Presence, present: Counts, rng: np.random.Generator) -> Floats:
-    """Return one estimate of the shipped algorithm, before it is moved into [0, 1], for each number in ``present``."""
+    """Return one unclipped estimate of the library's algorithm for each number of users in ``present``."""
     law = algorithm.law
     m = algorithm.cells
     seen = _sampled_present(present, algorithm.population.size, m, rng)
@@ -55,7 +60,7 @@ def presence_estimates(algorithm: Presence, present: Counts, rng: np.random.Gene
 
 
 def _sampled_present(present: Counts, universe: int, m: int, rng: np.random.Generator) -> Counts:
-    """Return how many of the ``present`` users are among ``m`` sampled ones."""
+    """Return how many of the ``present`` users are among ``m`` sampled ones; a hypergeometric draw."""
     if m == universe:
         return present
     return np.asarray(rng.hypergeometric(present, universe - present, m))
@@ -70,14 +75,14 @@ def _noisy_counts(law: CoinPair, seen: Counts, m: int, rng: np.random.Generator)
     return np.asarray(ones + rng.geometric(stop, ones.size) - rng.geometric(stop, ones.size))
 
 
-def _sums(law: StoredLaw, users: Counts, present: bool, rng: np.random.Generator) -> Floats:
+def _sums(law: StoredDistribution, users: Counts, present: bool, rng: np.random.Generator) -> Floats:
     if isinstance(law, LevelDistribution):
         chances = law.chances(present)
         points = law.points
         if points == (0.0, 1.0):
             return np.asarray(rng.binomial(users, chances[1]), np.float64)
         return np.asarray(rng.multinomial(users, np.array(chances) / math.fsum(chances)) @ np.array(points))
-    if isinstance(law, LaplaceLaw):
+    if isinstance(law, LaplaceDistribution):
         spread = rng.standard_gamma(users) - rng.standard_gamma(users)
         return np.asarray(users * law.mean(present) + spread)
     return _drawn_one_by_one(law, users, present, rng)
@@ -89,7 +94,7 @@ def _drawn_one_by_one(law: RealDistribution, users: Counts, present: bool, rng: 
     while start < users.size:
         stop = start + 1
         total = int(users[start])
-        while stop < users.size and total + users[stop] <= _AT_ONCE:
+        while stop < users.size and total + users[stop] <= _MAX_VALUES:
             total += int(users[stop])
             stop += 1
         runs = np.repeat(np.arange(stop - start), users[start:stop])
@@ -117,7 +122,7 @@ def ppds_estimate(algorithm: PublishedPPDS, stream: Counts, previous: Counts, rn
 
 
 def previous_events(stream: Counts, universe: int) -> Counts:
-    """Return for every arrival the event before it of the same user; event u < universe is the scan of user u."""
+    """Return the previous event of the same user for every arrival; event u < universe is the scan of user u."""
     if not stream.size:
         return np.empty(0, np.int64)
     bits = int(stream.size).bit_length()
@@ -153,7 +158,7 @@ def _run_ppds(heights: Counts, coins: NDArray[np.bool_], previous: Counts, capac
 
 
 def draw_stream(kind: StreamKind, options: FigureOptions, run: int) -> Counts:
-    """Return the stream of repetition ``run``: the same for every estimator and every privacy budget."""
+    """Return the stream of repetition ``run``, which is the same for all estimators and privacy budgets."""
     rng = options.generator("stream", kind, options.universe, options.length, run)
     if kind == "uniform":
         return rng.integers(0, options.universe, options.length)
@@ -177,16 +182,19 @@ def distinct_counts(kind: StreamKind, options: FigureOptions, runs: int) -> Coun
 
 @lru_cache(maxsize=4)
 def _zipf_alias(universe: int) -> tuple[NDArray[np.float64], Counts]:
-    """Return Walker's alias table of P(user u) ∝ 1/(u+1): column u is u with chance ``keep[u]``, else ``other[u]``."""
+    """Return Walker's alias table of P(user u) ∝ 1/(u+1): column u is u with chance ``keep[u]``, else ``other[u]``.
+
+    Users are sorted by weight, so columns above 1 come first and give their excess to the last ones.
+    """
     weights = 1.0 / np.arange(1, universe + 1)
     keep = weights * (universe / weights.sum())
     other = np.arange(universe)
-    rich = int(np.count_nonzero(keep > 1.0)) - 1  # users are sorted by weight: the rich come first
-    for poor in range(universe - 1, -1, -1):
-        if rich < 0 or poor <= rich:
+    donor = int(np.count_nonzero(keep > 1.0)) - 1
+    for column in range(universe - 1, -1, -1):
+        if donor < 0 or column <= donor:
             break
-        other[poor] = rich
-        keep[rich] -= 1.0 - keep[poor]
-        if keep[rich] <= 1.0:
-            rich -= 1
+        other[column] = donor
+        keep[donor] -= 1.0 - keep[column]
+        if keep[donor] <= 1.0:
+            donor -= 1
     return keep, other

@@ -1,4 +1,4 @@
-"""Two figures that the papers do not have: error at equal memory, and what the papers' estimators really lose."""
+"""Two figures that the papers do not have: error at equal memory, and the true loss of the papers' estimators."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePanel, F
 
 TOTAL = 1.0
 RUNS = 1000
-_NEVER = 6.0  # standard deviations between the expected number of ids and the capacity
+_RESERVE = 6.0  # standard deviations between the expected number of ids and the capacity
 
 
 def _bits_for(memory: int, universe: int) -> int:
-    """Return how many users panstream watches in ``memory`` bytes: one per bit."""
+    """Return the number of users that ``memory`` bytes can watch, at one bit each."""
     return min(8 * memory, universe)
 
 
 def level_for_ids(memory: int, universe: int, epsilon: float) -> int:
     """Return the lowest level at which the ids of fixed-level distinct sampling fit into ``memory`` bytes.
 
-    Ids are packed into as few bits as the universe needs. The level must be chosen before the stream is seen, so it is
-    made for a full stream, and what does not fit would give the stream away, so six standard deviations are kept in
-    reserve.
+    Ids are packed into as few bits as the universe needs. The level must be chosen before the stream, so it is chosen
+    for a full stream. An overflow would leak information about the stream, so there is a reserve of six standard
+    deviations.
     """
     capacity = 8 * memory // max((universe - 1).bit_length(), 1)
     for level in range(universe.bit_length()):
         watched = -(-universe >> level)
         chance = OptBern(universe=watched, epsilon=epsilon).law.p1
-        if watched * chance + _NEVER * math.sqrt(watched * chance * (1 - chance)) <= capacity or watched <= capacity:
+        if watched * chance + _RESERVE * math.sqrt(watched * chance * (1 - chance)) <= capacity or watched <= capacity:
             return level
     return universe.bit_length()
 

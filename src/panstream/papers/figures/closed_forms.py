@@ -1,5 +1,5 @@
-"""Figures of closed forms: proposed sample sizes (1 of the paper, 4.1 and 4.5 of the thesis), and what the state alone
-loses (2 and 3 of the paper, 4.2, 4.3, 4.4, 4.6 and 4.7 of the thesis)."""
+"""Figures of closed forms: proposed sample sizes (1 of the paper, 4.1 and 4.5 of the thesis), and the loss of the state
+(2 and 3 of the paper, 4.2, 4.3, 4.4, 4.6 and 4.7 of the thesis)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from panstream.privacy.joint_loss import pair_state_loss
 # Not printed; α as in the experiments
 ALPHA = 0.1
 BETA = 0.05
-MANY = 10**9  # the papers' bounds sample with replacement
+LARGE_UNIVERSE = 10**9  # the papers' bounds sample with replacement
 
 _ROTH = ("Roth (factor 200)", "Roth (factor 128)")
 CURVES: dict[str, Callable[[float], int]] = {
@@ -32,8 +32,8 @@ CURVES: dict[str, Callable[[float], int]] = {
     _ROTH[1]: lambda epsilon: roth_sample_size(epsilon, ALPHA, BETA, factor=128.0),
     "Dwork": lambda epsilon: DWORK.sample_size(epsilon, ALPHA, BETA),
     "OptBern": lambda epsilon: OPTBERN.sample_size(epsilon, ALPHA, BETA),
-    CLAIMED: lambda epsilon: sample_size(TOTALS[CLAIMED](epsilon), ALPHA, BETA, MANY),
-    SAME_LOSS: lambda epsilon: sample_size(TOTALS[SAME_LOSS](epsilon), ALPHA, BETA, MANY),
+    CLAIMED: lambda epsilon: sample_size(TOTALS[CLAIMED](epsilon), ALPHA, BETA, LARGE_UNIVERSE),
+    SAME_LOSS: lambda epsilon: sample_size(TOTALS[SAME_LOSS](epsilon), ALPHA, BETA, LARGE_UNIVERSE),
 }
 
 
@@ -55,7 +55,7 @@ def _sample_sizes(key: str, title: str, *names: str) -> FigurePlan:
 
 
 TOTALS: dict[str, Callable[[float], float]] = {SAME_LOSS: OPTBERN.true_loss, CLAIMED: lambda epsilon: 2 * epsilon}
-PAPERS = {each.name: each.pair for each in (DWORK, OPTBERN, QUANTISED_LAPLACE)}
+PAPERS = {estimator.name: estimator.pair for estimator in (DWORK, OPTBERN, QUANTISED_LAPLACE)}
 
 
 def _grid(options: FigureOptions) -> list[FigurePoint]:
@@ -63,12 +63,12 @@ def _grid(options: FigureOptions) -> list[FigurePoint]:
 
 
 def _pair(name: str, epsilon: float, options: FigureOptions) -> tuple[float, float]:
-    """Return the two coins of a stored bit, of a paper's estimator or of ours at the total loss that its name says."""
+    """Return the two coins of a stored bit, of a paper's estimator or of OptBern at the total loss of this name."""
     paper = PAPERS.get(name)
     if paper is not None:
         return paper(epsilon)
-    law = OptBern(universe=options.universe, epsilon=TOTALS[name](epsilon)).law
-    return law.p0, law.p1
+    coins = OptBern(universe=options.universe, epsilon=TOTALS[name](epsilon)).law
+    return coins.p0, coins.p1
 
 
 def _ratios(key: str, title: str, *names: str) -> FigurePlan:

@@ -85,9 +85,7 @@ def _measured(
     shares: Sequence[float] = (),
     theory: Sequence[str] = (),
 ) -> FigurePlan:
-    """Mean squared error against the privacy budget for these ``shares`` of users, or without any the share of
-    failures.
-    """
+    """Plot the mean squared error against epsilon for these ``shares`` of users; without any, the failures."""
     fixed = {f"{stream}-{share:g}": (stream, share) for stream in streams for share in (shares or [SHARE])}
 
     def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
@@ -135,7 +133,7 @@ def _measured(
 
 
 def _over_samples() -> FigurePlan:
-    """Mean squared error against the sample size, Figure 7."""
+    """Plot the mean squared error against the sample size, Figure 7."""
     shares = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
     def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
@@ -178,23 +176,23 @@ _ALL: tuple[StreamKind, ...] = ("uniform", "zipf")
 _PAPER = ("Dwork", "OptBern", CLAIMED, SAME_LOSS)
 _WITH_PPDS = ("Dwork", "OptBern", "PPDS", CLAIMED, SAME_LOSS)
 _THESIS = ("Dwork", "Laplace", "truncated Gaussian", "quantised Laplace", "OptBern", CLAIMED, SAME_LOSS)
-_FEW = (0.001, 0.01)
-_MANY = (0.001, 0.01, 0.1)
+_PAPER_SHARES = (0.001, 0.01)
+_THESIS_SHARES = (0.001, 0.01, 0.1)
 
 
 def _thesis(
-    number: str, what: str, stream: StreamKind, shares: Sequence[float] = (), theory: Sequence[str] = ()
+    number: str, title: str, stream: StreamKind, shares: Sequence[float] = (), theory: Sequence[str] = ()
 ) -> FigurePlan:
-    return _measured(f"002-{number}", f"{what}, {STREAM_NAMES[stream]}", (stream,), _THESIS, shares, theory)
+    return _measured(f"002-{number}", f"{title}, {STREAM_NAMES[stream]}", (stream,), _THESIS, shares, theory)
 
 
 FIGURES = (
     _measured("000-4", "Empirical probability of error", _ALL, _PAPER),
-    _measured("000-5", "Theoretical and empirical mean squared error", _ALL, _PAPER, _FEW, ("Dwork", "OptBern")),
-    _measured("000-6", "Empirical mean squared error", _ALL, _WITH_PPDS, _FEW),
+    _measured("000-5", "Theoretical and empirical mean squared error", _ALL, _PAPER, _PAPER_SHARES, _PAPER[:2]),
+    _measured("000-6", "Empirical mean squared error", _ALL, _WITH_PPDS, _PAPER_SHARES),
     _over_samples(),
-    _thesis("4.8", "Mean squared error", "uniform", _MANY, tuple(LITERAL)),
-    _thesis("4.9", "Mean squared error", "zipf", _MANY, tuple(LITERAL)),
+    _thesis("4.8", "Mean squared error", "uniform", _THESIS_SHARES, tuple(LITERAL)),
+    _thesis("4.9", "Mean squared error", "zipf", _THESIS_SHARES, tuple(LITERAL)),
     _thesis("4.10", "Probability of error", "uniform"),
     _thesis("4.11", "Probability of error", "zipf"),
 )

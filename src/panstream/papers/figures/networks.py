@@ -1,10 +1,10 @@
 """Figures 3.4 to 3.9 of the thesis: cross entropy of networks that several holders learn together.
 
-The records are dealt to the holders in turn. Seven attributes: 40,000 records drawn from a network that ships with
-panstream, and the exact cross entropy from it. Diabetes: a fifth of the records is held out and measured.
+The records are assigned to the holders round robin. Seven attributes: 40,000 records sampled from the bundled network,
+and the exact cross entropy from it. Diabetes: a fifth of the records is held out and measured.
 
-Every method of the thesis is drawn in both its forms. As printed, holders set negative counts to 0 before they share
-them (section 3.3.3); ours cut after summing, which keeps the sums unbiased.
+Every method of the thesis is plotted in two forms. As printed, holders set negative counts to 0 before they share them
+(section 3.3.3); the other form clips after summing, which leaves the sums unbiased.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KINDS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSetting:
-    """What a run keeps fixed."""
+    """The parameters of a run: number of holders, degree of the network and each holder's epsilon."""
 
     holders: int = 3
     degree: int = 1
@@ -60,7 +60,7 @@ class ExperimentSetting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Experiment:
-    """The records that are dealt out, and how many bits a record takes under a network learned from them."""
+    """The training records, and a function that returns the bits per record under a network."""
 
     train: Records
     bits: Callable[[BayesianNetwork], float]
@@ -68,7 +68,7 @@ class _Experiment:
 
 
 def held_out(records: Records, run: int) -> _Experiment:
-    """Return four fifths to learn from, and the cross entropy on the rest; ``run`` picks the split."""
+    """Return an experiment that trains on four fifths and measures on the rest; ``run`` seeds the split."""
     order = np.random.default_rng(run).permutation(len(records))
     cut = int(0.8 * len(records))
     test = records.take(order[cut:])
@@ -76,21 +76,21 @@ def held_out(records: Records, run: int) -> _Experiment:
 
 
 @lru_cache(maxsize=4)
-def _world(data: str, options: FigureOptions, run: int) -> _Experiment:
+def _experiment(data: str, options: FigureOptions, run: int) -> _Experiment:
     if data != "seven":
         return held_out(read_table(options.diabetes), run)
     truth = seven_attributes()
-    with _source(options, "seven attributes", run) as rng:
+    with _seeded_rng(options, "seven attributes", run) as rng:
         train = sample(truth, min(_RECORDS, options.length), rng)
     return _Experiment(train, lambda network: network.cross_entropy_from(truth), truth)
 
 
-def _source(options: FigureOptions, *names: object) -> SeededSource:
+def _seeded_rng(options: FigureOptions, *names: object) -> SeededSource:
     return SeededSource(int(options.generator(*names).integers(1 << 62)))
 
 
 def _methods(setting: ExperimentSetting, rng: SeededSource) -> Iterator[tuple[str, Any]]:
-    """Yield the thesis's methods with pure epsilon, ours and the independent attributes with delta = 1e-6."""
+    """Yield the thesis's methods with pure epsilon, panstream's and independent attributes with delta = 1e-6."""
     common: Mapping[str, Any] = {"epsilon": setting.epsilon, "degree": setting.degree}
     for name, kind in _KINDS.items():
         more = {"rng_factory": lambda: rng} if kind is NoisyModel else {}
@@ -103,12 +103,13 @@ def _methods(setting: ExperimentSetting, rng: SeededSource) -> Iterator[tuple[st
 
 
 def measure(
-    world: _Experiment, settings: Sequence[ExperimentSetting], rng: SeededSource, *, without: Sequence[str] = ()
+    experiment: _Experiment, settings: Sequence[ExperimentSetting], rng: SeededSource, *, without: Sequence[str] = ()
 ) -> list[dict[str, float]]:
-    """Return the bits per record of every method but some, for settings with the same number of holders, whose counts
-    serve all of them.
+    """Return the bits per record of every method but those in ``without``, for each setting.
+
+    All settings must have the same number of holders, which are created once and cache their counts.
     """
-    train = world.train
+    train = experiment.train
     results = []
     (holders,) = {setting.holders for setting in settings}
     parties = [
@@ -120,22 +121,22 @@ def measure(
         for name, method in _methods(setting, rng):
             if name.startswith(tuple(without)):
                 continue
-            bits_by_method[name] = world.bits(method.run(Federation(train.domain, parties)).network)
+            bits_by_method[name] = experiment.bits(method.run(Federation(train.domain, parties)).network)
         results.append(bits_by_method)
     return results
 
 
-def references(world: _Experiment, degree: int) -> dict[str, float]:
+def references(experiment: _Experiment, degree: int) -> dict[str, float]:
     """Return the bits per record without privacy: of independent attributes, the greedy network, the truth."""
-    domain = world.train.domain
-    tables = exact_tables(world.train)
+    domain = experiment.train.domain
+    tables = exact_tables(experiment.train)
     network_by_name = {
         "independent, no privacy": fit_tables(domain, independent(domain), tables),
         "greedy, no privacy": fit_tables(domain, greedy(domain, tables, degree), tables),
     }
-    if world.truth is not None:
-        network_by_name["true network"] = world.truth
-    return {name: world.bits(network) for name, network in network_by_name.items()}
+    if experiment.truth is not None:
+        network_by_name["true network"] = experiment.truth
+    return {name: experiment.bits(network) for name, network in network_by_name.items()}
 
 
 _LABELS = {"epsilon": "privacy budget ε of every holder", "holders": "number of holders M", "degree": "degree k"}
@@ -152,13 +153,13 @@ def _figure(
     papers = 100 if data == "seven" else 20
 
     def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
-        here: dict[str, Any] = {over: point.x if over == "epsilon" else round(point.x)}
-        setting = replace(fixed, **here)
+        varied: dict[str, Any] = {over: point.x if over == "epsilon" else round(point.x)}
+        setting = replace(fixed, **varied)
         samples: dict[str, list[float]] = {}
-        for run in range(options.runs(papers, least=2)):
-            world = _world(data, options, run)
-            (bits_by_method,) = measure(world, [setting], _source(options, number, setting, run))
-            for name, bits in {**bits_by_method, **references(world, setting.degree)}.items():
+        for run in range(options.runs(papers, at_least=2)):
+            experiment = _experiment(data, options, run)
+            (bits_by_method,) = measure(experiment, [setting], _seeded_rng(options, number, setting, run))
+            for name, bits in {**bits_by_method, **references(experiment, setting.degree)}.items():
                 samples.setdefault(name, []).append(bits)
         return [FigureRow.mean("a", name, point.x, np.array(values)) for name, values in samples.items()]
 

@@ -1,4 +1,4 @@
-"""What a figure is: panels, the points to be computed, and rows of data. No plotting and no files here."""
+"""The data of a figure: panels, the points to compute, and rows of numbers; no plotting and no files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAPERS = {"000": "paper", "002": "thesis"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureOptions:
-    """How a figure is computed; the defaults are the papers'. ``diabetes`` is a folder with the prepared table."""
+    """Options of the computation; the defaults are the papers'. ``diabetes`` is a folder with the prepared table."""
 
     seed: int = 1
     quick: bool = False
@@ -35,11 +35,11 @@ class FigureOptions:
         if self.repetitions is not None:
             checks.require_at_least(2, repetitions=self.repetitions)
 
-    def runs(self, papers: int, *, least: int = 40) -> int:
-        """Return how often an experiment is repeated that the paper repeats ``papers`` times."""
+    def runs(self, papers: int, *, at_least: int = 40) -> int:
+        """Return the number of repetitions of an experiment that the paper repeats ``papers`` times."""
         if self.repetitions is not None:
             return self.repetitions
-        return max(least, papers // 10) if self.quick else papers
+        return max(at_least, papers // 10) if self.quick else papers
 
     def users(self, share: float) -> int:
         """Return the sample size for a share of the universe."""
@@ -51,14 +51,14 @@ class FigureOptions:
         return tuple(full[i] for i in (0, 1, 3, 6, 9)) if self.quick else full
 
     def generator(self, *names: object) -> np.random.Generator:
-        """Return the generator that belongs to the seed and ``names``, whatever was computed before."""
+        """Return a generator seeded by the seed and ``names`` only, independent of earlier computations."""
         digest = hashlib.sha256(repr((self.seed, *names)).encode()).digest()
         return np.random.default_rng(np.frombuffer(digest, np.uint64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigurePanel:
-    """One pair of axes."""
+    """One pair of axes: its labels, its title and which axes are logarithmic."""
 
     key: str = "a"
     title: str = ""
@@ -70,7 +70,7 @@ class FigurePanel:
 
 @dataclass(frozen=True, slots=True)
 class FigurePoint:
-    """One unit of work: everything that a panel shows at one place of its x axis."""
+    """One unit of work: all series of a panel at one value of its x axis."""
 
     panel: str
     x: float
@@ -78,7 +78,7 @@ class FigurePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureRow:
-    """One number of a figure, with a 95% interval where it was measured."""
+    """One number of a figure, with a 95% interval if it was measured."""
 
     panel: str = "a"
     series: str
@@ -110,7 +110,7 @@ class FigureRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigurePlan:
-    """A figure: where its points are and how each is computed."""
+    """A figure: its panels, its points and the function that computes each."""
 
     key: str
     title: str
@@ -122,6 +122,6 @@ class FigurePlan:
 
     @property
     def source(self) -> str:
-        """Return where the figure stands in print, which its key says."""
+        """Return the paper and number of the figure, from its key."""
         paper, _, number = self.key.partition("-")
         return "not in the papers" if paper == "new" else f"{_PAPERS[paper]}, Figure {number}"

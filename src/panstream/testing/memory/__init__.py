@@ -1,21 +1,20 @@
-"""Look for given values in the memory of a running process, and in files (Linux).
+"""Search the memory of a running process, and files, for given values (Linux).
 
-"0 of 100,000 ids found in the server's memory after traffic stops" is a sentence about one run, and this is how it is
-measured: a third process reads every mapping of the target that can hold data, and the given files, and looks for each
-needle at every byte alignment and in every usual encoding.
+"0 of 100,000 ids found in the server's memory after traffic stops" is a statement about one run. It is measured by a
+third process, which reads every mapping of the target that can contain data, and the given files, and searches them for
+each needle at every byte alignment and in every usual encoding.
 
-Three parties keep a drill honest:
+Three parties take part in a memory audit:
 
-* the **test** makes the needles (`make_needles`) *after* the target was started, or starts the target with a
-  fresh interpreter; a forked child would inherit them. It sends some of them to the target as traffic, and keeps back
-  others of the same shape as **decoys**;
-* the **target** knows only what the traffic told it, and plants a control value (`plant_control`);
-* the **scanner** is a process of its own, started by `scan`. Needles reach it by a pipe, never by a command line,
-  environment or file, and the target never talks to it.
+* the **test** makes the needles (`make_needles`) *after* the target was started, or starts the target with a new
+  interpreter; a forked child would inherit them. It sends some of them to the target as traffic; others of the same
+  shape are never sent and serve as **decoys**;
+* the **target** receives the needles only as traffic, and plants a control value (`plant_control`);
+* the **scanner** is a separate process, started by `scan`. Needles reach it through a pipe, never by a command line,
+  environment or file, and it does not communicate with the target.
 
-The scan counts for something only if it can fail: a decoy that is found means the needles are guessable or the scan is
-wrong; a control that is not found means that the scan did not see the target's memory. Either makes the report
-invalid (`valid`), as does memory that could not be read.
+A decoy in the results means that needles are guessable or the scan is wrong; a control that is missing means that the
+scan did not read the target's memory. Either makes the report invalid (`valid`), as does unreadable memory.
 
 ::
 

@@ -1,13 +1,13 @@
-"""The byte patterns by which a needle may lie in memory.
+"""The byte patterns in which a needle may be in memory.
 
 ===========  ===============  ============================================================================
 name         of               pattern
 ===========  ===============  ============================================================================
 raw          str, bytes       UTF-8, or the bytes themselves
-latin-1      str              one byte a character, as Python keeps text below U+0100
+latin-1      str              one byte a character, as Python stores text below U+0100
 utf-16-le    str, int         text (of an integer: its decimal digits)
 utf-32-le    str, int         text
-base64       str, bytes, int  the characters that the needle alone decides, for each of three alignments
+base64       str, bytes, int  the characters that only the needle determines, for each of three alignments
 base64url    str, bytes, int  the same in the URL-safe alphabet
 hex          str, bytes, int  lower-case digits (of an integer: of its 8 bytes, in both orders)
 hex-upper    str, bytes, int  upper-case digits
@@ -17,11 +17,11 @@ percent      str, bytes       percent-encoding, lower and upper case, and the fo
 decimal      int              decimal digits
 int64-le     int              8 bytes, little endian, two's complement
 int64-be     int              8 bytes, big endian
-python-int   int              30-bit digits in 32-bit words, as Python keeps integers
+python-int   int              30-bit digits in 32-bit words, as Python stores integers
 float64      int              the nearest double
 ===========  ===============  ============================================================================
 
-A form that equals an earlier one of the same needle is left out, so an occurrence is counted under one name.
+A form that equals an earlier one of the same needle is omitted, so that an occurrence is counted under one name.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from typing import Any
 from urllib.parse import quote_from_bytes
 
 SHORTEST = 6
-_BASE64_FIRST = (0, 2, 3)  # the first character that k bytes before the needle do not touch
-_BEFORE = (b"", bytes(1), bytes(2))
+_BASE64_FIRST = (0, 2, 3)  # the first character that does not depend on k bytes before the needle
 _64_BITS = (1 << 64) - 1
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
 
@@ -58,7 +57,7 @@ def _changed(forms: _Forms, change: Callable[[bytes], bytes]) -> _Forms:
 def _base64(needle: str | bytes | int) -> Iterable[bytes]:
     data = needle if isinstance(needle, bytes) else str(needle).encode()
     return [
-        b2a_base64(_BEFORE[k] + data, newline=False)[first : (k + len(data)) * 8 // 6]
+        b2a_base64(bytes(k) + data, newline=False)[first : (k + len(data)) * 8 // 6]
         for k, first in enumerate(_BASE64_FIRST)
     ]
 
@@ -101,7 +100,7 @@ _FORMS: dict[str, dict[str, _Forms]] = {
     "utf-16-le": dict.fromkeys(("str", "int"), _text("utf-16-le")),
     "utf-32-le": dict.fromkeys(("str", "int"), _text("utf-32-le")),
     "base64": dict.fromkeys(("str", "bytes", "int"), _base64),
-    "base64url": dict.fromkeys(("str", "bytes", "int"), _changed(_base64, lambda each: each.translate(_URLSAFE))),
+    "base64url": dict.fromkeys(("str", "bytes", "int"), _changed(_base64, lambda text: text.translate(_URLSAFE))),
     "hex": {"str": _hex, "bytes": _hex, "int": _hex_integer},
     "hex-upper": {
         kind: _changed(form, bytes.upper) for kind, form in (("str", _hex), ("bytes", _hex), ("int", _hex_integer))
@@ -117,7 +116,7 @@ _FORMS: dict[str, dict[str, _Forms]] = {
 }
 
 ENCODINGS: tuple[str, ...] = tuple(_FORMS)
-"""All names, in the order in which equal forms are attributed."""
+"""All names; a form that equals an earlier one is counted under the earlier name."""
 
 
 def forms(needle: str | bytes | int, encodings: Sequence[str] = ENCODINGS) -> Iterator[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Start the scanner process, give it the needles by a pipe, read its answer, and say what it is worth."""
+"""Start the scanner process, send it the needles through a pipe, read its result, and check whether it is valid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from panstream.testing.memory._encodings import ENCODINGS
 from panstream.testing.memory._needles import LONGEST, Needle
 from panstream.testing.memory._process import Target
 
-_BITS = 48  # the least that a needle must have, so that it is not found by chance
+_MIN_BITS = 48  # of a needle: the chance of a random match is then 4e-6 per GB, needle and encoding
 _ERRORS: dict[str, type[PanstreamError]] = {
     "InvalidParameter": InvalidParameter,
     "NotSupported": NotSupported,
@@ -31,7 +31,7 @@ _ERRORS: dict[str, type[PanstreamError]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """A needle (by its index, never its value) in one encoding in one kind of place."""
+    """The occurrences of a needle (by its index, never its value) in one encoding and one mapping or file."""
 
     needle: int
     encoding: str
@@ -48,14 +48,14 @@ class ScanReport:
 
     pid: int | None
     stopped: bool
-    """Whether the process stood still during the scan."""
+    """Whether the process was stopped during the scan."""
     scanned_bytes: int
     regions: int
     files: int
     unread_bytes: int
     """Memory or files that exist and could not be read."""
     secret_bytes: int
-    """Memory that the kernel shows to nobody but the process, so not to this scan either."""
+    """Memory that the kernel hides from all other processes, so from this scan too."""
     needles: int
     decoys: int
     found: tuple[Occurrence, ...]
@@ -66,7 +66,7 @@ class ScanReport:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Return the reasons why the scan proves nothing."""
+        """Return the reasons why the scan is invalid; empty if it is valid."""
         faults = []
         if self.decoys_found:
             faults.append(f"{self.decoys_found} decoys that were never sent were found")
@@ -78,7 +78,7 @@ class ScanReport:
 
     @property
     def valid(self) -> bool:
-        """Return whether the scan can be believed: no decoy found, the control found, all memory read."""
+        """Return whether no decoy was found, the control was found, and all memory was read."""
         return not self.faults
 
     @property
@@ -88,8 +88,8 @@ class ScanReport:
 
     def __str__(self) -> str:
         control = {True: "found", False: "NOT FOUND", None: "none given"}[self.control_found]
-        moving = "" if self.stopped or self.pid is None else " (not stopped)"
-        target = "files only" if self.pid is None else f"process {self.pid}{moving}"
+        running = "" if self.stopped or self.pid is None else " (not stopped)"
+        target = "files only" if self.pid is None else f"process {self.pid}{running}"
         verdict = "clean" if self.ok else "needles found" if self.valid else "INVALID: " + "; ".join(self.faults)
         lines = [
             f"memory scan of {target}: {self.found_needles:,} of {self.needles:,} needles found",
@@ -113,7 +113,7 @@ class ScanReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """One scan: where to look, for what, and how."""
+    """One scan: the process and files to read, the needles to search for, and the options."""
 
     pid: int | None
     stop: bool
@@ -126,14 +126,14 @@ class ScanRequest:
     control: bytes | None
 
     def to_json(self) -> str:
-        """Return the scan as text; bytes as an object with their hexadecimal digits."""
+        """Return the request as JSON; bytes are objects with their hexadecimal digits."""
         return json.dumps(
             {name: getattr(self, name) for name in self.__slots__}, default=lambda value: {"hex": value.hex()}
         )
 
     @classmethod
     def from_json(cls, text: str) -> ScanRequest:
-        """Return the scan that was written."""
+        """Read the request that `to_json` wrote."""
         return cls(
             **json.loads(
                 text, object_hook=lambda mapping: bytes.fromhex(mapping["hex"]) if "hex" in mapping else mapping
@@ -154,15 +154,15 @@ def scan(
     timeout: float = 600.0,
     chunk_bytes: int = 1 << 24,
 ) -> ScanReport:
-    """Look for ``needles`` in the memory of process ``pid`` and in ``files``, and report what was found where.
+    """Search the memory of process ``pid`` and ``files`` for ``needles``, and report all occurrences.
 
-    ``decoys`` are needles of the same shape that nobody ever sent; ``control`` is a value known to be in the target's
-    memory (None: do without). A directory among ``files`` stands for all files below it; ``pid=None`` scans files only.
-    ``stop`` stops the process while it is read and lets it go on afterwards. All memory that the process may write, or
-    once wrote, is read, and with ``read_only`` mapped files and code too.
+    ``decoys`` are needles of the same shape that were never sent; ``control`` is a value that the target planted (None:
+    no control). A directory among ``files`` means all files below it; ``pid=None`` scans files only. ``stop`` stops the
+    process while it is read and resumes it afterwards. All memory that the process may write, or once wrote, is read,
+    and with ``read_only`` mapped files and code too.
 
-    The reader must be allowed to: root, or the same user with Yama's ``ptrace_scope`` 0, or a target that called
-    `allow_scan`.
+    Raises NotSupported unless the reader has permission: root, or the same user with Yama's ``ptrace_scope`` 0, or a
+    target that called `allow_scan`.
     """
     if sys.platform != "linux":
         raise NotSupported(f"a memory scan reads /proc, which only Linux has; this platform is {sys.platform}")
@@ -172,7 +172,7 @@ def scan(
         raise InvalidParameter("pid must not be the calling process, which holds the needles itself")
     if chunk_bytes < 1:
         raise InvalidParameter(f"chunk_bytes must be positive, got chunk_bytes={chunk_bytes}")
-    order = ScanRequest(
+    request = ScanRequest(
         pid=pid,
         stop=stop,
         read_only=read_only,
@@ -184,33 +184,33 @@ def scan(
         control=None if control is None else bytes(control),
     )
     _checked_needles([] if control is None else [control], "control")
-    if not order.needles:
+    if not request.needles:
         raise InvalidParameter("needles must not be empty")
-    if common := set(order.needles) & {*order.decoys, order.control}:
+    if common := set(request.needles) & {*request.decoys, request.control}:
         raise InvalidParameter(f"decoys and control must differ from all needles, got {len(common)} in common")
-    result = _run(order, timeout)
+    result = _run(request, timeout)
     if "error" in result:
         raise _ERRORS.get(result["error"], PanstreamError)(result["message"])
     occurrences = tuple(
-        Occurrence(needle=needle, encoding=order.encodings[encoding], where=where, count=count, first=first)
+        Occurrence(needle=needle, encoding=request.encodings[encoding], where=where, count=count, first=first)
         for needle, encoding, where, count, first in result.pop("found")
     )
     return ScanReport(
         pid=pid,
         stopped=stop and pid is not None,
-        needles=len(order.needles),
-        decoys=len(order.decoys),
+        needles=len(request.needles),
+        decoys=len(request.decoys),
         found=occurrences,
         found_needles=len({occurrence.needle for occurrence in occurrences}),
         **result,
     )
 
 
-def _run(order: ScanRequest, timeout: float) -> dict[str, Any]:
+def _run(request: ScanRequest, timeout: float) -> dict[str, Any]:
     environment = dict(os.environ)
     root = str(Path(panstream.__file__).parents[1])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
-    resume = order.pid is not None and order.stop and not Target.is_stopped(order.pid)
+    resume = request.pid is not None and request.stop and not Target.is_stopped(request.pid)
     scanner = subprocess.Popen(
         [sys.executable, "-P", "-m", "panstream.testing.memory.scanner"],
         stdin=subprocess.PIPE,
@@ -219,7 +219,7 @@ def _run(order: ScanRequest, timeout: float) -> dict[str, Any]:
         env=environment,
     )
     try:
-        output, errors = scanner.communicate(order.to_json().encode(), timeout=timeout)
+        output, errors = scanner.communicate(request.to_json().encode(), timeout=timeout)
         failed = scanner.returncode != 0
     except subprocess.TimeoutExpired:
         raise PanstreamError(f"timeout must suffice for the scan, got timeout={timeout}") from None
@@ -227,10 +227,10 @@ def _run(order: ScanRequest, timeout: float) -> dict[str, Any]:
         if scanner.poll() is None:
             scanner.kill()
             scanner.communicate()
-        if resume and scanner.returncode != 0 and order.pid is not None:
-            # Undo the stop that a scanner which was cut short may have left.
+        if resume and scanner.returncode != 0 and request.pid is not None:
+            # A scanner that was killed may have left the target stopped.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(order.pid, signal.SIGCONT)
+                os.kill(request.pid, signal.SIGCONT)
     if failed:
         last = errors.decode(errors="replace").strip().splitlines()[-1:]
         raise PanstreamError(f"the scanner ended with status {scanner.returncode}: {''.join(last)}")
@@ -254,7 +254,7 @@ def _checked_encodings(encodings: Sequence[str]) -> list[str]:
 
 
 def _checked_needles(needles: Iterable[object], name: str) -> list[Needle]:
-    """Return ``needles`` as plain values, or refuse the first that is too short, too long or of another type."""
+    """Return ``needles`` as plain values; raise InvalidParameter for one that is too short, too long or repeated."""
     result = [_checked_needle(needle, name, position) for position, needle in enumerate(needles)]
     if len(set(result)) != len(result):
         raise InvalidParameter(f"{name} must be distinct, got {len(result) - len(set(result))} repeated")
@@ -266,9 +266,9 @@ def _checked_needle(needle: object, name: str, position: int) -> Needle:
         raise InvalidParameter(f"{name} must be str, bytes or int, got {type(needle).__name__} at {name}[{position}]")
     if isinstance(needle, int | np.integer):
         value = int(needle)
-        if not -(1 << 63) <= value < 1 << 64 or abs(value).bit_length() < _BITS:
+        if not -(1 << 63) <= value < 1 << 64 or abs(value).bit_length() < _MIN_BITS:
             raise InvalidParameter(
-                f"integer {name} must have at least {_BITS} bits and fit in 64, "
+                f"integer {name} must have at least {_MIN_BITS} bits and fit in 64, "
                 f"got {abs(value).bit_length()} bits at {name}[{position}]"
             )
         return value
@@ -277,9 +277,9 @@ def _checked_needle(needle: object, name: str, position: int) -> Needle:
         size = len(plain.encode() if isinstance(plain, str) else plain)
     except UnicodeEncodeError:
         raise InvalidParameter(f"{name} must be valid Unicode, {name}[{position}] is not") from None
-    if len(plain) * 8 < _BITS or size > LONGEST:
+    if len(plain) * 8 < _MIN_BITS or size > LONGEST:
         raise InvalidParameter(
-            f"{name} must have at least {_BITS} bits ({_BITS // 8} bytes or characters) and at most {LONGEST} bytes, "
-            f"got {len(plain)} at {name}[{position}]"
+            f"{name} must have at least {_MIN_BITS} bits ({_MIN_BITS // 8} bytes or characters) "
+            f"and at most {LONGEST} bytes, got {len(plain)} at {name}[{position}]"
         )
     return plain

@@ -1,4 +1,4 @@
-"""Values to look for, made afresh so that nobody can guess them."""
+"""Random values to search for, which cannot be in memory by chance."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def make_needles(
 ) -> list[str] | list[bytes] | list[int]:
     """Return ``n`` needles, each from ``size`` fresh random bytes.
 
-    A string is their hexadecimal text (size 16 unless told otherwise). An integer (size 8, or 7) is positive with its
-    last bit but one set, so it fits a signed integer of that size and has 8·size - 2 random bits.
+    A string is their hexadecimal text (default size 16). An integer (size 8, or 7) is positive with its second highest
+    bit set, so it fits a signed integer of that size and has 8·size - 2 random bits.
 
     >>> len(make_needles(3)[0]), len(make_needles(3, "bytes", 8)[0]), make_needles(1, "int")[0].bit_length()
     (32, 8, 63)

@@ -1,6 +1,6 @@
-"""The process that is scanned: opened, stopped, read, and set going again; and which parts of it can hold its data.
+"""The process that is scanned: open, stop, read and resume it, and find the parts that can contain its data.
 
-Linux says the latter in ``/proc/PID/maps`` and ``/proc/PID/pagemap``.
+The latter are in ``/proc/PID/maps`` and ``/proc/PID/pagemap``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter, NotSupported, PanstreamError
 
 _PAGE = mmap.PAGESIZE
-_STANDING = frozenset("TtZX")
+_STOPPED_STATES = frozenset("TtZX")
 _POLLS = 5000
 _POLL_SECONDS = 0.002
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 _KERNEL = ("[vvar", "[vsyscall]", "[vdso]", "[uprobes]")
 _SHARED_MEMORY = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV", "[anon_shmem", "/anon_hugepage")
-_BLOCK = 1 << 20  # pages whose state is asked for at a time
+_BLOCK = 1 << 20  # pages whose state is read in one call
 
 # Bits of an entry of /proc/PID/pagemap.
 _PRESENT = np.uint64(1 << 63)
@@ -48,12 +48,12 @@ class _Mapping:
 
     @property
     def label(self) -> str:
-        """Return the name that a report shows."""
+        """Return the name of the mapping in reports."""
         return self.path or "anon"
 
     @property
     def writable(self) -> bool:
-        """Return whether the process may write here."""
+        """Return whether the process may write to the mapping."""
         return "w" in self.permissions
 
     @property
@@ -68,12 +68,12 @@ class _Mapping:
 
     @property
     def secret(self) -> bool:
-        """Return whether this is memory that the kernel shows to nobody but the process itself."""
+        """Return whether this is memory that the kernel hides from all other processes."""
         return self.path.startswith("/secretmem")
 
     @property
     def foreign(self) -> bool:
-        """Return whether this belongs to the kernel or a device, and holds no data of the process."""
+        """Return whether this belongs to the kernel or a device and has no data of the process."""
         if self.path.startswith(_KERNEL):
             return True
         try:
@@ -83,7 +83,7 @@ class _Mapping:
 
 
 class Target:
-    """Another process's memory. A context manager: a process that was stopped goes on when the block ends."""
+    """Another process's memory. A context manager that resumes a stopped process when the block ends."""
 
     __slots__ = ("_memory", "_pagemap", "_stopped", "pid", "secret_bytes", "unread_bytes")
 
@@ -110,7 +110,7 @@ class Target:
             os.close(self._pagemap)
 
     def stop(self) -> None:
-        """Stop every thread of the process and wait until they stand still."""
+        """Stop every thread of the process and wait until all have stopped; raise PanstreamError after 10 seconds."""
         if self.is_stopped(self.pid):
             return
         self._stopped = True
@@ -129,22 +129,22 @@ class Target:
 
     @staticmethod
     def is_stopped(pid: int) -> bool:
-        """Return whether every thread of the process stands still (also: has ended)."""
+        """Return whether every thread of the process has stopped or ended."""
         try:
             threads = os.listdir(f"/proc/{pid}/task")
         except OSError:
             return False
-        return all(_state(f"/proc/{pid}/task/{thread}/stat") in _STANDING for thread in threads)
+        return all(_state(f"/proc/{pid}/task/{thread}/stat") in _STOPPED_STATES for thread in threads)
 
     def check_alive(self) -> None:
-        """Raise if the process has ended."""
+        """Raise InvalidParameter if the process has ended."""
         if _state(f"/proc/{self.pid}/stat") in "ZX":
             raise self._gone()
 
     def mappings(self) -> list[_Mapping]:
-        """Return the mappings that can hold data of the process: all except those of the kernel and of devices.
+        """Return the mappings that can contain data of the process: all except those of the kernel and of devices.
 
-        Secret memory is counted and left out.
+        Secret memory is counted but not returned.
         """
         with open(self._open("maps"), encoding="utf-8", errors="surrogateescape") as file:
             try:
@@ -165,9 +165,9 @@ class Target:
         """Yield the address ranges of ``mapping`` to read, rising and disjoint.
 
         Of private memory, the pages ever touched, and ``margin`` bytes around them, since a value may end with zeros in
-        the next page; of shared memory, all; of mapped files, what is in memory if the process may write there (or
-        ``read_only`` is set) and otherwise the pages that became its own because it once wrote to them. What is not in
-        memory of a mapped file is just the file.
+        the next page; of shared memory, all; of mapped files, the pages in memory if the process may write to them (or
+        ``read_only`` is set), and otherwise the private pages that it once wrote to. Other pages of a mapped file are
+        identical to the file.
         """
         if mapping.shared_memory and not mapping.anonymous:
             yield mapping.start, mapping.end
@@ -186,7 +186,7 @@ class Target:
         yield from merge_ranges(pieces())
 
     def read(self, address: int, piece: memoryview) -> None:
-        """Fill ``piece`` from ``address`` on; a page that cannot be read becomes zeros, and is counted if it exists."""
+        """Fill ``piece`` from ``address`` on; an unreadable page becomes zeros, and is counted if it exists."""
         done = 0
         while done < len(piece):
             next_address = address + done
@@ -204,7 +204,7 @@ class Target:
             done += got
 
     def _touched(self, start: int, end: int, only_own: bool) -> NDArray[np.bool_]:
-        """Return for each page whether it holds anything; with ``only_own``, anything that no file has."""
+        """Return for each page whether it has contents; with ``only_own``, contents that are in no file."""
         count = -(-(end - start) // _PAGE)
         data = os.pread(self._pagemap, count * 8, start // _PAGE * 8)
         entries = np.zeros(count, np.uint64)
@@ -218,7 +218,7 @@ class Target:
         except (FileNotFoundError, ProcessLookupError):
             raise self._gone() from None
         except PermissionError:
-            self.check_alive()  # what is left of a process that has ended belongs to root
+            self.check_alive()  # the /proc entries of a process that has ended belong to root
             raise self._forbidden() from None
 
     def _gone(self) -> InvalidParameter:
@@ -228,12 +228,12 @@ class Target:
         return NotSupported(
             f"the memory of process {self.pid} may not be read by this user: scan as root or as the user of the "
             "process; if /proc/sys/kernel/yama/ptrace_scope is not 0, let the process call "
-            "panstream.testing.memory.permit_scan()"
+            "panstream.testing.memory.allow_scan()"
         )
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield rising ranges, those that touch or overlap as one."""
+    """Yield the union of ascending ranges, with adjacent and overlapping ones merged."""
     low = 0
     high = 0
     for start, end in ranges:
@@ -249,7 +249,7 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]
 def _state(path: str) -> str:
     try:
         with open(path, "rb") as file:
-            # The command's name, in brackets, may itself hold brackets and blanks.
+            # The state follows the command's name in brackets, which may itself contain brackets and blanks.
             return chr(file.read().rpartition(b")")[2].split()[0][0])
     except (OSError, IndexError):
         return "X"

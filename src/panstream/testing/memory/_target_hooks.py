@@ -1,4 +1,4 @@
-"""What the target of a scan does itself: hold a control value, and let the scanner read it."""
+"""Functions that the target of a scan calls itself: plant a control value, and permit the scan."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ _ANY = ctypes.c_ulong(-1)
 
 
 def plant_control(marker: bytes) -> bytearray:
-    """Keep ``marker`` in this process's heap for good, and return the copy that is kept."""
+    """Store a copy of ``marker`` in this process's heap until it ends, and return that copy."""
     planted = bytearray(marker)
     _PLANTED.append(planted)
     return planted
 
 
 def allow_scan() -> None:
-    """Let any process of the same user read this one's memory, where hardening or the Yama security module would forbid
-    it.
+    """Let any process of the same user read this one's memory, despite hardening and the Yama security module.
 
-    Only children of the reader may otherwise be read if ``/proc/sys/kernel/yama/ptrace_scope`` is 1. For tests only.
+    If ``/proc/sys/kernel/yama/ptrace_scope`` is 1, only an ancestor may otherwise read a process. For tests only.
     """
     allow_memory_reads()
     if sys.platform == "linux":
-        # Without Yama the kernel does not know the option and refuses it, and nothing is needed.
+        # Without Yama the kernel rejects the option, which is then not needed.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PTRACER, _ANY, 0, 0, 0)

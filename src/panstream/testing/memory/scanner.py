@@ -1,6 +1,6 @@
-"""The scanner process: reads everything, searches it for all forms of all needles, adds up what was found where.
+"""The scanner process: search memory and files for all forms of all needles, and count the matches.
 
-One scan comes as JSON on standard input, its answer goes as JSON to standard output.
+The request is JSON on standard input, the result JSON on standard output.
 """
 
 from __future__ import annotations
@@ -25,18 +25,16 @@ from panstream.testing.memory._launcher import ScanRequest
 from panstream.testing.memory._needles import Needle
 from panstream.testing.memory._process import Target, merge_ranges
 
-_SIEVE_BITS = 8  # for each marked window; more would leave the cache, fewer would pass too many candidates
+_SIEVE_BITS = 8  # per marked window; with more the sieve exceeds the cache, with fewer it passes too many candidates
 _GATE_BITS = 16
 _MATCHES = 1 << 16
 _LONGEST_STRIDE = 8
 
-Found = Callable[[NDArray[np.int64], NDArray[np.int32]], None]
+MatchHandler = Callable[[NDArray[np.int64], NDArray[np.int32]], None]
 
 
 class Searcher:
-    """Byte patterns, each with the number of the needle it belongs to and its encoding, and the search for all of
-    them.
-    """
+    """A search for many byte patterns, each with the number of its needle and its encoding."""
 
     def __init__(self, chunk_bytes: int) -> None:
         self._blob = bytearray()
@@ -46,7 +44,7 @@ class Searcher:
         self._chunk = chunk_bytes
 
     def add(self, owners: Iterable[tuple[int, Needle]], encodings: Sequence[str]) -> None:
-        """Add every form of the given needles; one of them must exist for each."""
+        """Add every form of the given needles; raise InvalidParameter for a needle without any."""
         numbers = {encoding: number for number, encoding in enumerate(encodings)}
         for owner, needle in owners:
             previous_count = len(self)
@@ -63,18 +61,16 @@ class Searcher:
         return len(self._owner)
 
     def owner_of(self, pattern: int) -> tuple[int, int]:
-        """Return the number of a pattern's needle, and the position of its encoding among those given to
-        `add`.
-        """
+        """Return the number of a pattern's needle, and the index of its encoding in the argument of `add`."""
         return self._owner[pattern], self._encoding[pattern]
 
     @property
     def longest(self) -> int:
-        """Return how many bytes the longest pattern has."""
+        """Return the number of bytes of the longest pattern."""
         return int(self._index.lengths[-1])
 
     def prepare(self) -> None:
-        """Build what the search needs, and compile it if need be."""
+        """Build the index and the buffers, and compile the search kernel."""
         starts = np.frombuffer(self._starts, np.int64)
         lengths = np.unique(np.diff(starts))
         shortest = int(lengths[0])
@@ -100,10 +96,10 @@ class Searcher:
         self._matches = np.zeros(_MATCHES, np.int64), np.zeros(_MATCHES, np.int32)
         search(self._buffer, 0, 0, 0, self._index, *self._matches)
 
-    def sweep(self, begin: int, end: int, read: Callable[[int, memoryview], None], on_match: Found) -> None:
+    def sweep(self, begin: int, end: int, read: Callable[[int, memoryview], None], on_match: MatchHandler) -> None:
         """Search ``[begin, end)``; ``read`` fills a piece from its address, ``on_match`` takes addresses and patterns.
 
-        Pieces overlap so that a match at a border is found once.
+        Pieces overlap, so that a match at a border is found, and only once.
         """
         positions, patterns = self._matches
         for start in range(begin, end, self._chunk):
@@ -118,7 +114,7 @@ class Searcher:
 
 
 class _Result:
-    """What has been read so far, and for each needle, encoding and place the count and the lowest address."""
+    """The bytes read so far, and for each needle, encoding and location the count and the lowest address."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
@@ -128,15 +124,15 @@ class _Result:
     def sweep(
         self, start: int, end: int, read: Callable[[int, memoryview], None], label_of: Callable[[int], str]
     ) -> None:
-        """Search a range and count what is found; ``label_of`` names an address."""
+        """Search a range and count the matches; ``label_of`` returns the location of an address."""
 
-        def found(addresses: NDArray[np.int64], patterns: NDArray[np.int32]) -> None:
+        def count_matches(addresses: NDArray[np.int64], patterns: NDArray[np.int32]) -> None:
             for address, pattern in zip(addresses.tolist(), patterns.tolist(), strict=True):
                 cell = self.cells.setdefault((*self.searcher.owner_of(pattern), label_of(address)), [0, address])
                 cell[0] += 1
                 cell[1] = min(cell[1], address)
 
-        self.searcher.sweep(start, end, read, found)
+        self.searcher.sweep(start, end, read, count_matches)
 
 
 def _answer(scan: ScanRequest) -> dict[str, Any]:
@@ -149,7 +145,7 @@ def _answer(scan: ScanRequest) -> dict[str, Any]:
         searcher.add([(needles + decoys, scan.control)], ("raw",))
     searcher.prepare()
     result = _Result(searcher)
-    # The target stands still only from here on: compiling and building the index is done.
+    # Stop the target only now, after compiling and building the index, so that it is stopped for a short time.
     if scan.pid is None:
         _sweep_files(scan.files, result)
     else:
@@ -182,7 +178,7 @@ def _sweep_memory(target: Target, read_only: bool, result: _Result) -> None:
                 yield start, end
             result.counts["regions"] += result.counts["scanned_bytes"] > previous_bytes
 
-    # Neighbours are read as one, since a value may lie across the border of two mappings.
+    # Adjacent mappings are read as one range, since a value may cross their border.
     for start, end in merge_ranges(ranges()):
         result.sweep(start, end, target.read, lambda address: mappings[bisect_right(starts, address) - 1].label)
 
@@ -192,7 +188,7 @@ def _sweep_files(paths: Sequence[str], result: _Result) -> None:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
-            continue  # a temporary file that has gone
+            continue  # a temporary file that was deleted in the meantime
         except OSError:
             result.counts["unread_bytes"] += max(1, os.lstat(path).st_size)
             continue
@@ -225,7 +221,7 @@ def _reader(descriptor: int) -> Callable[[int, memoryview], None]:
         done = 0
         while done < len(piece):
             got = os.preadv(descriptor, [piece[done:]], offset + done)
-            if got == 0:  # the file was cut meanwhile
+            if got == 0:  # the file was truncated in the meantime
                 piece[done:] = bytes(len(piece) - done)
                 return
             done += got

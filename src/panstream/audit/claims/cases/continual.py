@@ -58,46 +58,46 @@ def _slots(count: int, *, updates: int = 1, nothing: Any = 0, one_step: bool = F
 _one_step = partial(_slots, one_step=True)
 
 
-def _with_events(world: Sequence[Step], *events: Any) -> list[list[Step]]:
+def _with_events(stream: Sequence[Step], *events: Any) -> list[list[Step]]:
     """Return the streams with one of ``events`` instead in any step that takes one."""
-    indices = [index for index, step in enumerate(world) if step.verb in ("update", "tick_many")]
-    return [_with_event(world, index, event) for index in indices for event in events]
+    indices = [index for index, step in enumerate(stream) if step.verb in ("update", "tick_many")]
+    return [_with_event(stream, index, event) for index in indices for event in events]
 
 
 def _with_two_events(
-    world: Sequence[Step], first: Sequence[int], second: Sequence[int], event: Any
+    stream: Sequence[Step], first: Sequence[int], second: Sequence[int], event: Any
 ) -> list[list[Step]]:
     """Return the streams with ``event`` in a step of ``first`` and in a later one of ``second``."""
-    return [_with_event(_with_event(world, a, event), b, event) for a in first for b in second if a < b]
+    return [_with_event(_with_event(stream, a, event), b, event) for a in first for b in second if a < b]
 
 
-def _with_added(world: Sequence[Step], value: Any, *extra: Any) -> list[list[Step]]:
+def _with_added(stream: Sequence[Step], value: Any, *extra: Any) -> list[list[Step]]:
     """Return the streams with one more value beside ``value`` in any update."""
-    indices = [index for index, step in enumerate(world) if step.verb == "update"]
-    return [[*world[:index], update([value, more]), *world[index + 1 :]] for index in indices for more in extra]
+    indices = [index for index, step in enumerate(stream) if step.verb == "update"]
+    return [[*stream[:index], update([value, more]), *stream[index + 1 :]] for index in indices for more in extra]
 
 
-def _with_refreshes(world: Sequence[Step], every: int) -> tuple[list[Step], tuple[int | None, ...]]:
+def _with_refreshes(stream: Sequence[Step], every: int) -> tuple[list[Step], tuple[int | None, ...]]:
     """Return the stream with an announced look after every ``every`` steps, and the looks of its last phase and
     none.
     """
     steps = [
         step
-        for number, original in enumerate(world, 1)
+        for number, original in enumerate(stream, 1)
         for step in ([original, refresh()] if number % every == 0 else [original])
     ]
     last = max((number for number, step in enumerate(steps, 1) if step.verb == "refresh"), default=0)
     return steps, (None, *range(last, len(steps) + 1))
 
 
-def _with_event(world: Sequence[Step], index: int, event: Any) -> list[Step]:
-    changed = ticks([event]) if world[index].verb == "tick_many" else update([event])
-    return [*world[:index], changed, *world[index + 1 :]]
+def _with_event(stream: Sequence[Step], index: int, event: Any) -> list[Step]:
+    changed = ticks([event]) if stream[index].verb == "tick_many" else update([event])
+    return [*stream[:index], changed, *stream[index + 1 :]]
 
 
-def _case(name: str, algorithm: Any, world: Sequence[Step], neighbours: Neighbours, **options: Any) -> Case:
+def _case(name: str, algorithm: Any, stream: Sequence[Step], neighbours: Neighbours, **options: Any) -> Case:
     case_options = {"sampled": False, "runs": 1_000, **options}
-    return linear_case(algorithm, world, neighbours, name=name, **case_options)
+    return linear_case(algorithm, stream, neighbours, name=name, **case_options)
 
 
 def _closed_sums(state: Any, result: Any) -> NDArray[np.float64]:
@@ -155,25 +155,25 @@ def _trees() -> Iterator[Case]:
     seen, looks = _with_refreshes(steps, 3)
     yield _case("KaryTree, announced intrusions", tree, seen, _with_events(seen, 1), looks=looks)
     for one, case, name in ((False, _case, ""), (True, _closed, ", one-step ticks")):
-        world = _slots(TreeShape.of_epoch(0, one).slots + 2, one_step=one)
-        some = (None, *range(0, len(world) + 1, 3), len(world))
+        stream = _slots(TreeShape.of_epoch(0, one).slots + 2, one_step=one)
+        some = (None, *range(0, len(stream) + 1, 3), len(stream))
         unbounded = KaryTree(epsilon=1.0, one_step_ticks=one)
-        yield case(f"KaryTree, unbounded{name}", unbounded, world, _with_events(world, 1), looks=some)
+        yield case(f"KaryTree, unbounded{name}", unbounded, stream, _with_events(stream, 1), looks=some)
     small = partial(KaryTree, epsilon=1.0, horizon=5, levels=2)
-    world = _slots(5)
+    stream = _slots(5)
     closed = _one_step(5)
-    twice = _with_two_events(world, (0, 2, 4), (4, 8), 1)
-    yield _case("KaryTree, two contributions", small(contributions=2), world, twice)
+    twice = _with_two_events(stream, (0, 2, 4), (4, 8), 1)
+    yield _case("KaryTree, two contributions", small(contributions=2), stream, twice)
     slot = small(lower=0, upper=4, unit="slot", one_step_ticks=True)
     yield _closed("KaryTree, slot exchanged", slot, closed, _with_events(closed, 4))
-    yield _case("KaryTree, range", small(lower=-2, upper=5), world, _with_events(world, -2, 5))
+    yield _case("KaryTree, range", small(lower=-2, upper=5), stream, _with_events(stream, -2, 5))
 
 
 def _sums() -> Iterator[Case]:
-    world = _slots(4)
+    stream = _slots(4)
     closed = _one_step(4)
     low = _one_step(4, nothing=-1.0)
-    seen, looks = _with_refreshes(world, 3)
+    seen, looks = _with_refreshes(stream, 3)
     far = _slots(TreeShape.of_epoch(0, False).slots + 2)
     some = (None, *range(0, len(far) + 1, 4), len(far))
     grid: dict[str, Any] = {"lower": -1.0, "upper": 3.0, "resolution": 0.5}
@@ -181,53 +181,53 @@ def _sums() -> Iterator[Case]:
     total = ContinualSum(epsilon=1.0, horizon=4, levels=2, **grid)
     once = replace(count, one_step_ticks=True, levels=None, capacity=None)
     slot = replace(total, unit="slot", one_step_ticks=True, levels=None, capacity=None)
-    twice = _with_two_events(world, (0, 2, 4), (4, 6), 1)
-    two = _with_two_events(world, (0, 2), (4, 6), 3.0)
+    twice = _with_two_events(stream, (0, 2, 4), (4, 6), 1)
+    two = _with_two_events(stream, (0, 2), (4, 6), 3.0)
     unbounded = ContinualSum(epsilon=1.0, **grid)
     yield _case("ContinualCount, announced intrusions", count, seen, _with_events(seen, 1, -1), looks=looks)
     yield _case("ContinualSum, announced intrusions", total, seen, _with_events(seen, 3.0, -1.0), looks=looks)
-    yield _case("ContinualCount", count, world, _with_events(world, 1, -1))
+    yield _case("ContinualCount", count, stream, _with_events(stream, 1, -1))
     yield _closed("ContinualCount, one-step ticks", once, closed, _with_events(closed, 1, -1))
-    yield _case("ContinualCount, two contributions", replace(count, contributions=2), world, twice)
+    yield _case("ContinualCount, two contributions", replace(count, contributions=2), stream, twice)
     yield _case("ContinualCount, unbounded", ContinualCount(epsilon=1.0), far, _with_events(far, 1), looks=some)
-    yield _case("ContinualSum", total, world, _with_events(world, 3.0, -1.0))
+    yield _case("ContinualSum", total, stream, _with_events(stream, 3.0, -1.0))
     yield _closed("ContinualSum, slot exchanged", slot, low, _with_events(low, 3.0))
-    yield _case("ContinualSum, two contributions", replace(total, contributions=2), world, two)
+    yield _case("ContinualSum, two contributions", replace(total, contributions=2), stream, two)
     yield _case("ContinualSum, unbounded", unbounded, far, _with_events(far, 3.0), looks=some)
 
 
 def _moments() -> Iterator[Case]:
-    world = _slots(3, nothing=4.0)
+    stream = _slots(3, nothing=4.0)
     top = _slots(3, nothing=8.0)
     shut = _one_step(4, nothing=8.0)
-    seen, looks = _with_refreshes(world, 3)
-    two = _with_added(_with_added(world, 4.0, 8.0)[0], 4.0, 8.0)[-1:]
+    seen, looks = _with_refreshes(stream, 3)
+    two = _with_added(_with_added(stream, 4.0, 8.0)[0], 4.0, 8.0)[-1:]
     for kind in (ContinualMean, ContinualVariance):
         name = kind.__name__
         grid = partial(kind, epsilon=1.0, lower=0.0, upper=8.0, resolution=2.0)
         base: Any = grid(horizon=3, levels=2)
         once = grid(horizon=4, levels=2, adjacency="replace", one_step_ticks=True)
         yield _case(f"{name}, announced intrusions", base, seen, _with_added(seen, 4.0, 0.0, 8.0), looks=looks)
-        yield _case(name, base, world, _with_added(world, 4.0, 0.0, 2.0, 8.0))
+        yield _case(name, base, stream, _with_added(stream, 4.0, 0.0, 2.0, 8.0))
         exchanged = _with_events(top, 0.0, 2.0, 6.0)
         yield _case(f"{name}, replace", replace(base, adjacency="replace"), top, exchanged)
         yield _closed(f"{name}, replace, one-step ticks", once, shut, _with_events(shut, 0.0, 2.0))
-        yield _case(f"{name}, two contributions", replace(base, contributions=2), world, two)
-        yield _case(f"{name}, unbounded", grid(), world, _with_added(world, 4.0, 0.0, 8.0))
+        yield _case(f"{name}, two contributions", replace(base, contributions=2), stream, two)
+        yield _case(f"{name}, unbounded", grid(), stream, _with_added(stream, 4.0, 0.0, 8.0))
 
 
 def _histograms() -> Iterator[Case]:
     grid = partial(RangeHistogram, epsilon=1.0, lower=0.0, upper=4.0, branching=2, depth=2)
     histogram = grid(horizon=3, levels=2)
-    world = _slots(3, nothing=0.5)
+    stream = _slots(3, nothing=0.5)
     shut = _one_step(3, nothing=0.5)
-    added = _with_added(world, 0.5, 0.5, 3.5)
-    pairs = _with_added(_with_added(world, 0.5, 3.5)[0], 0.5, 3.5)[-1:]
-    seen, looks = _with_refreshes(world, 3)
+    added = _with_added(stream, 0.5, 0.5, 3.5)
+    pairs = _with_added(_with_added(stream, 0.5, 3.5)[0], 0.5, 3.5)[-1:]
+    seen, looks = _with_refreshes(stream, 3)
     yield _case("RangeHistogram, announced intrusions", histogram, seen, _with_added(seen, 0.5, 3.5), looks=looks)
-    yield _case("RangeHistogram", histogram, world, added)
-    yield _case("RangeHistogram, two contributions", replace(histogram, contributions=2), world, pairs)
-    yield _case("RangeHistogram, unbounded", grid(), world, added)
+    yield _case("RangeHistogram", histogram, stream, added)
+    yield _case("RangeHistogram, two contributions", replace(histogram, contributions=2), stream, pairs)
+    yield _case("RangeHistogram, unbounded", grid(), stream, added)
     # With one value a slot nothing can be added: a value is exchanged, which costs what removing and adding do.
     once = grid(horizon=3, one_step_ticks=True)
     name = "RangeHistogram, one-step ticks, value exchanged"
@@ -239,8 +239,8 @@ def _outputs_only() -> Iterator[Case]:
     outputs = partial(_case, looks=(None,), amplitude=_LARGE)
     for radices in ((3, 2), (2, 2, 2)):
         tree = LeastSquaresTree(epsilon=1.0, horizon=math.prod(radices), radices=radices)
-        world = _one_step(math.prod(radices))
-        yield outputs(f"LeastSquaresTree {radices}, outputs", tree, world, _with_events(world, 1))
+        stream = _one_step(math.prod(radices))
+        yield outputs(f"LeastSquaresTree {radices}, outputs", tree, stream, _with_events(stream, 1))
     wide = LeastSquaresTree(epsilon=1.0, horizon=4, radices=(2, 2), lower=-2, upper=1)
     steps = _slots(4)
     yield outputs("LeastSquaresTree, range, outputs", wide, steps, _with_events(steps, -2))
@@ -249,7 +249,7 @@ def _outputs_only() -> Iterator[Case]:
 def _published() -> Iterator[Case]:
     """Yield the papers' counters, with looks right after a tick, when no slot is open, or with outputs only."""
     count = 4
-    world = _slots(4)
+    stream = _slots(4)
     closed = tuple(range(0, 2 * count + 1, 2))
     none = (None,)
     options: dict[str, Any] = {"epsilon": 1.0, "horizon": count}
@@ -280,8 +280,8 @@ def _published() -> Iterator[Case]:
         yield _case(
             name,
             algorithm,
-            world,
-            _with_events(world, event),
+            stream,
+            _with_events(stream, event),
             looks=looks,
             kind="control",
             claimed=algorithm.epsilon,
@@ -326,13 +326,13 @@ class _StaleRefresh(KaryTree):
 
 
 def _broken_trees() -> Iterator[Case]:
-    world = _slots(7)
-    seen, looks = _with_refreshes(world, 3)
+    stream = _slots(7)
+    seen, looks = _with_refreshes(stream, 3)
     open_slot = "a slot of several steps is looked at while it is open"
     two_looks = "two looks in one phase have no finite loss"
     for kind, name, steps, when, why in (
-        (_ClearLeaf, "Tree whose leaf starts in the clear", world, None, open_slot),
-        (_OneLevelTooFew, "Tree that charges one level too few", world, None, "level count off by one"),
+        (_ClearLeaf, "Tree whose leaf starts in the clear", stream, None, open_slot),
+        (_OneLevelTooFew, "Tree that charges one level too few", stream, None, "level count off by one"),
         (_StaleRefresh, "Tree that is not refreshed after an announced look", seen, looks, two_looks),
     ):
         tree: Any = kind(epsilon=1.0, horizon=7, levels=3)

@@ -88,10 +88,10 @@ class _Unnoticed(_Shown):
         """Do nothing."""
 
 
-def _with_event(world: list[Step], name: str) -> list[list[Step]]:
+def _with_event(stream: list[Step], name: str) -> list[list[Step]]:
     """Return the streams with one more event in any update."""
-    indices = [index for index, step in enumerate(world) if step.verb == "update"]
-    return [[*world[:index], update(["b", name]), *world[index + 1 :]] for index in indices]
+    indices = [index for index, step in enumerate(stream) if step.verb == "update"]
+    return [[*stream[:index], update(["b", name]), *stream[index + 1 :]] for index in indices]
 
 
 def _frequent_cases() -> Iterator[Case]:
@@ -102,9 +102,9 @@ def _frequent_cases() -> Iterator[Case]:
     two = [event, release(), event, release(), event]
     seen = [event, refresh(), event, refresh(), event, release()]
 
-    def case(name: str, algorithm: FrequentItems, world: list[Step], **options: Any) -> Case:
-        neighbours = _with_event(world, "a")
-        base_case = linear_case(algorithm, world, neighbours, name=name, sampled=False, runs=200, **options)
+    def case(name: str, algorithm: FrequentItems, stream: list[Step], **options: Any) -> Case:
+        neighbours = _with_event(stream, "a")
+        base_case = linear_case(algorithm, stream, neighbours, name=name, sampled=False, runs=200, **options)
         return (
             base_case
             if base_case.kind == "control"
@@ -122,9 +122,9 @@ def _frequent_cases() -> Iterator[Case]:
     both = linear_case(users, one, pair, name="FrequentItems, a user of two events", sampled=False, runs=200)
     yield replace(both, algorithm=FrequentItems(**users.parameters()))
 
-    def control(name: str, kind: type[FrequentItems], world: list[Step], represents: str, **options: Any) -> Case:
+    def control(name: str, kind: type[FrequentItems], stream: list[Step], represents: str, **options: Any) -> Case:
         broken = kind(epsilon=1.0, max_item_bytes=1, width=16, rows=2, row_width=4, releases=4)
-        return case(name, broken, world, kind="control", represents=represents, **options)
+        return case(name, broken, stream, kind="control", represents=represents, **options)
 
     yield control("frequent items without start noise", _NoStart, one, "noise at the release only")
     yield control("frequent items without release noise", _NoFresh, one, "one noise for state and answer")

@@ -59,7 +59,7 @@ class _Measure:
         worst = -1.0
         shown = frozenset[Look]()
         for looks in map(frozenset, self.looks or covered_looks(len(self.program))):
-            loss = views.loss(self.program, self._worlds(), looks)
+            loss = views.loss(self.program, self._streams(), looks)
             if loss > worst:
                 worst = loss
                 shown = looks
@@ -67,12 +67,12 @@ class _Measure:
         seen = ", ".join(f"{who} in {period} {number}" for who, period, number in sorted(shown, key=lambda one: one[2]))
         return ExactLoss(loss=worst, witness=f"{steps}; seen: {seen or 'answers only'}")
 
-    def _worlds(self) -> list[Row]:
+    def _streams(self) -> list[Row]:
         choices = [range(len(self.actions)) if kind == "rows" else (None,) for kind in self.program]
         return [
-            tuple(None if choice is None else self.actions[choice] for choice in world)
-            for world in product(*choices)
-            if self.most is None or sum(bool(choice) for choice in world) <= self.most
+            tuple(None if choice is None else self.actions[choice] for choice in stream)
+            for stream in product(*choices)
+            if self.most is None or sum(bool(choice) for choice in stream) <= self.most
         ]
 
 

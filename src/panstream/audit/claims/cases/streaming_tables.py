@@ -75,13 +75,13 @@ def _streaming_cases() -> Iterator[Case]:
     slots = [nothing, tick()] * 3
     tiny: dict[str, Any] = {"domain": _DOMAIN, "epsilon": 1.0, "horizon": 3}
 
-    def neighbours(world: list[Step], *rows: tuple[str, str]) -> list[list[Step]]:
-        indices = [index for index, step in enumerate(world) if step.verb == "update"]
-        return [[*world[:index], _records(_ONE, *rows), *world[index + 1 :]] for index in indices]
+    def neighbours(stream: list[Step], *rows: tuple[str, str]) -> list[list[Step]]:
+        indices = [index for index, step in enumerate(stream) if step.verb == "update"]
+        return [[*stream[:index], _records(_ONE, *rows), *stream[index + 1 :]] for index in indices]
 
-    def case(name: str, algorithm: StreamingTables, world: list[Step], *rows: tuple[str, str], **options: Any) -> Case:
-        streams = neighbours(world, *(rows or (_OTHER,)))
-        return linear_case(algorithm, world, streams, name=name, sampled=False, runs=200, **options)
+    def case(name: str, algorithm: StreamingTables, stream: list[Step], *rows: tuple[str, str], **options: Any) -> Case:
+        streams = neighbours(stream, *(rows or (_OTHER,)))
+        return linear_case(algorithm, stream, streams, name=name, sampled=False, runs=200, **options)
 
     yield case("StreamingTables", StreamingTables(**tiny, levels=1), slots)
     yield case("StreamingTables, two levels", StreamingTables(**tiny, levels=2), slots)

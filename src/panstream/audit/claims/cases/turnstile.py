@@ -134,8 +134,8 @@ def _rows(*weights: int | None, **more: str) -> list[Step]:
 def _moments() -> Iterator[Case]:
     """Yield the signed sketches: a row of either sign in any step, releases between rows, and announced looks."""
     second = SecondMoment(epsilon=1.0, expected=1000.0, buckets=16, max_weight=2, releases=2)
-    world = _rows(0, 0, None, 0, None, 0)
-    rows = [index for index, step in enumerate(world) if step.verb == "update"]
+    stream = _rows(0, 0, None, 0, None, 0)
+    rows = [index for index, step in enumerate(stream) if step.verb == "update"]
 
     def differing(steps: Sequence[Step], index_sets: Iterable[Iterable[int]], row: Any) -> list[list[Step]]:
         return [
@@ -144,13 +144,13 @@ def _moments() -> Iterator[Case]:
 
     two, minus = _rows(2, -2)
     singles = [[index] for index in rows]
-    events = differing(world, singles, two) + differing(world, singles, minus)
-    once = linear_case(replace(second, releases=1), world[:4], differing(world[:4], [[0], [1], [3]], two))
+    events = differing(stream, singles, two) + differing(stream, singles, minus)
+    once = linear_case(replace(second, releases=1), stream[:4], differing(stream[:4], [[0], [1], [3]], two))
     yield replace(once, sampled=False)
-    yield linear_case(second, world, events, name="SecondMoment, two releases", sampled=False)
-    both = differing(world, ([a, b] for a in rows for b in rows if a < b), two)
+    yield linear_case(second, stream, events, name="SecondMoment, two releases", sampled=False)
+    both = differing(stream, ([a, b] for a in rows for b in rows if a < b), two)
     user = replace(second, contributions=2)
-    yield linear_case(user, world, both, name="SecondMoment, two contributions", sampled=False)
+    yield linear_case(user, stream, both, name="SecondMoment, two contributions", sampled=False)
     seen = [*_rows(0, 0), refresh(), *_rows(0, None, 0), refresh(), *_rows(0, None)]
     changed = differing(seen, ([index] for index, step in enumerate(seen) if step.verb == "update"), two)
     looks = (None, *range(7, len(seen) + 1))
@@ -180,7 +180,7 @@ def _moments() -> Iterator[Case]:
         (_StartsClear, "Second moment of a clear sketch", "noise at the release only: the state shows every row"),
     ):
         broken = kind(epsilon=1.0, expected=1000.0, buckets=16, max_weight=2, releases=2)
-        yield linear_case(broken, world, events, name=name, kind="control", claimed=1.0, represents=why, sampled=False)
+        yield linear_case(broken, stream, events, name=name, kind="control", claimed=1.0, represents=why, sampled=False)
 
 
 def _counters() -> Iterator[Case]:
