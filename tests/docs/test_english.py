@@ -71,9 +71,6 @@ NOT_YET = {
     "algorithms.planning",
     "algorithms.secret_shared",
     "algorithms.turnstile",
-    "audit.claims",
-    "audit.memory",
-    "audit.product",
     "cli",
     "cli.commands",
     "client",
@@ -98,8 +95,6 @@ NOT_YET = {
     "server.http",
     "server.ingest",
     "server.website",
-    "testing",
-    "testing.memory",
 }
 
 

@@ -238,6 +238,12 @@ def linear_case(
     return _case(algorithm, exact, name, claimed, options)
 
 
+def with_update_replaced(stream: Sequence[Step], *steps: Step) -> list[list[Step]]:
+    """Return the streams in which one of ``steps`` replaces one of the updates of ``stream``."""
+    indices = [index for index, step in enumerate(stream) if step.verb == "update"]
+    return [[*stream[:index], step, *stream[index + 1 :]] for index in indices for step in steps]
+
+
 def _case(algorithm: Any, exact: Any, name: str | None, claimed: float | None, options: dict[str, Any]) -> Case:
     case_options = {"kind": "production", "algorithm": algorithm, "sampled": True, "quick_runs": 500, **options}
     claimed = algorithm.claim().epsilon if claimed is None else claimed

@@ -1,6 +1,7 @@
-"""Every case that comes with panstream, by room: production cases are a tiny instance of every shipped algorithm and of
-every option that changes its claim; controls are forms that are known not to keep their promise, each named after the
-paper or the mistake, and must be caught.
+"""The library's cases, one module per package of algorithms.
+
+Production cases are a small instance of every algorithm and of every option that changes its claim. Controls are forms
+that are known to violate their claim, each named after the paper or the mistake, and must be caught.
 """
 
 from collections.abc import Iterator
@@ -26,6 +27,6 @@ GROUPS = (
 
 
 def cases_in(module_name: str) -> Iterator[Case]:
-    """Yield the cases of a room."""
-    for some in import_module(f"{__name__}.{module_name}").CASES:
-        yield from some()
+    """Yield the cases of one module."""
+    for make_cases in import_module(f"{__name__}.{module_name}").CASES:
+        yield from make_cases()

@@ -1,4 +1,4 @@
-"""Variants of the steps of two machines: with noised cells, with a retry, and with one mistake each."""
+"""Variants of the two-party steps: with noised cells, with a retry, and with one mistake each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COINS = CoinPair.symmetric(math.log(3), math.log(2))
 
 
 class Unblinded(SharedViews):
-    """Shares that are not blinded anew."""
+    """Shares are not re-randomised."""
 
     def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
-        """Blind with zeros."""
+        """Re-randomise with zeros."""
         return _Zeros(rng, self.width), memory
 
 
@@ -38,25 +38,25 @@ class _Zeros(RecordedKeystream):
 
 
 class BlindedAlike(SharedViews):
-    """Every idle step blinds with the same numbers."""
+    """Every idle step re-randomises with the same numbers."""
 
     def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
-        """Remember the numbers of the first idle step after the start."""
-        tape = RecordedKeystream(rng, self.width)
+        """Store the numbers of the first idle step after the start."""
+        keystream = RecordedKeystream(rng, self.width)
         if kind == "idle":
-            drawn = tape.bits(self.rule.size) if memory in (None, "started") else np.frombuffer(memory, np.uint8)
-            tape.read.append(drawn)
-            return tape, "started" if memory is None else drawn.tobytes()
-        return tape, memory
+            drawn = keystream.bits(self.rule.size) if memory in (None, "started") else np.frombuffer(memory, np.uint8)
+            keystream.read.append(drawn)
+            return keystream, "started" if memory is None else drawn.tobytes()
+        return keystream, memory
 
 
 class Named(SharedViews):
-    """Touched cells are named, and they alone get fresh shares."""
+    """Updated cells are named, and only they get fresh shares."""
 
     def step(
         self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
-        """Deal fresh shares of what is touched."""
+        """Share only the updated cells again."""
         if kind != "rows" or change is None:
             return SharedViews.step(self, state, kind, change, rng, start=start)
         a = state[0][0]
@@ -74,33 +74,33 @@ class Named(SharedViews):
 
 
 class MaskedAlike(SharedViews):
-    """The front end masks every step's shares with the same bits."""
+    """The dealer masks every step's shares with the same bits."""
 
     def seed(self, rng: NoiseSource, *, first: bool) -> RecordedKeystream:
-        """Give 0 to the first machine and 1 to the second."""
-        tape = RecordedKeystream(rng, self.width)
-        tape.read.append(np.full(self.rule.size, 0 if first else 1, np.uint8))
-        return tape
+        """Return a keystream of 0 for the first participant and of 1 for the second."""
+        keystream = RecordedKeystream(rng, self.width)
+        keystream.read.append(np.full(self.rule.size, 0 if first else 1, np.uint8))
+        return keystream
 
 
 class OneNoise(SharedViews):
-    """Only the first machine draws noise."""
+    """Only the first participant draws noise."""
 
     def drawing(self, rng: NoiseSource, *, first: bool) -> Any:
-        """Let the second machine draw nothing."""
+        """Return a source without noise for the second participant."""
         return RecordingNoise(rng) if first else _Silent(rng)
 
 
 class _Silent(RecordingNoise):
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Add nothing."""
+        """Leave the values unchanged."""
 
 
 class Unmasked(SharedViews):
-    """The machines' parts of an answer go to the front end without a common mask."""
+    """The participants send their shares of an answer to the dealer without a common mask."""
 
     def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
-        """Blind shares, and not the answers."""
+        """Re-randomise the shares, but not the answers."""
         return _OnlyBits(rng, self.width), memory
 
 
@@ -111,20 +111,20 @@ class _OnlyBits(RecordedKeystream):
 
 
 class Noisy(SharedViews):
-    """Cells that the front end draws, as on one machine: 3/4 where somebody came, 1/4 elsewhere."""
+    """The dealer draws noised cells, as on one machine: 1 with probability 3/4 if a user came, else with 1/4."""
 
     def drawn(self, change: Dealt, rng: NoiseSource, released: int, memory: Any) -> Dealt:
-        """Draw what is touched, and in the first step all cells."""
-        touched, there = (array.copy() for array in change)
-        return draw_cells(touched, there, 1, COINS, rng, fresh=memory is None)
+        """Draw the updated cells, and in the first step all cells."""
+        touched, present = (array.copy() for array in change)
+        return draw_cells(touched, present, 1, COINS, rng, fresh=memory is None)
 
     def common(self, rng: NoiseSource, kind: Kind, memory: Any) -> tuple[RecordedKeystream, Any]:
-        """Remember that the first step is over."""
+        """Record that the first step is over."""
         return SharedViews.common(self, rng, kind, memory)[0], "begun" if kind == "rows" else memory
 
 
 class DrawnOnce(Noisy):
-    """Cells that are noisy at the start, and exact where somebody came."""
+    """Cells are noisy at the start, and exact after an update."""
 
     def drawn(self, change: Dealt, rng: NoiseSource, released: int, memory: Any) -> Dealt:
         """Draw the first step's cells only."""
@@ -132,15 +132,15 @@ class DrawnOnce(Noisy):
 
 
 class Retried(SharedViews):
-    """The first step, rows and an answer, is given up before it is decided, and taken again, perhaps with other rows.
+    """The first step, rows and an answer, is aborted before its commit and retried, possibly with other rows.
 
-    Both rounds count as steps of the program here, and leave the shares as they were before.
+    Both rounds count as steps of the program and leave the shares unchanged.
     """
 
     def step(
         self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
-        """Do one round; after the first answer go back to the shares before the first rows."""
+        """Run one round; after the first answer restore the shares from before the first rows."""
         memory = state[3]
         next_state, opened, handled = SharedViews.step(self, state, kind, change, rng, start=start)
         if kind == "rows" and memory is None:
@@ -150,35 +150,35 @@ class Retried(SharedViews):
         return next_state, opened, handled
 
     def given_up(self, previous_state: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
-        """Return the shares of before; the front end gets neither machine's share of the answer."""
+        """Return the previous shares; the dealer gets neither participant's share of the answer."""
         return (*previous_state, "retry"), (), {"A": handled["A"], "B": handled["B"], "F": handled["F"][:-1]}
 
 
 class DrawnAgain(Retried):
-    """The first machine opens an answer before the step is decided, and the retry draws it again."""
+    """The first participant reconstructs an answer before the commit, and the retry draws it again."""
 
     def given_up(self, previous_state: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
-        """Show the first machine what it opened."""
+        """Add the reconstructed answer to the view of the first participant."""
         next_state, _, seen = super().given_up(previous_state, opened, handled)
         return next_state, (), {**seen, "A": (*seen["A"], opened)}
 
 
 class NoiseAgain(SharedViews):
-    """Every answer has the noise of the first one: as if a retry used it with the rows that it has."""
+    """Every answer has the noise of the first one, as if a retry reused it with other rows."""
 
     noise: tuple[Key, Key] | None = None
 
     def step(
         self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
     ) -> tuple[Key, Key, dict[str, Key]]:
-        """Remember both machines' noise."""
+        """Run a step and store both participants' noise of an answer."""
         self.noise = state[3] if kind == "answers" else None
         next_state, opened, handled = SharedViews.step(self, state, kind, change, rng, start=start)
         noise = (handled["A"][3], handled["B"][4]) if kind == "answers" else state[3]
         return (*next_state[:3], noise), opened, handled
 
     def drawing(self, rng: NoiseSource, *, first: bool) -> Any:
-        """Let a machine draw what it drew before."""
+        """Return a source that repeats the participant's first noise."""
         return RecordingNoise(rng) if self.noise is None else _Replayed(rng, self.noise[0 if first else 1])
 
 
@@ -188,6 +188,6 @@ class _Replayed(RecordingNoise):
         self._noise = noise
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Add the noise of before."""
+        """Add the stored noise."""
         values += self._noise
         self.drawn += self._noise

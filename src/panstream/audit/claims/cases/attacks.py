@@ -1,8 +1,7 @@
-"""What an intruder does with a stolen file or with the process's memory: guesses, as trials whose advantage is
-reported.
+"""Attacks on a copied file or on the process's memory: guesses, as trials whose advantage is reported.
 
-Against sound code they succeed no more often than the claim allows. The controls are ids that are freed and not
-overwritten, and generators that outlive a step: an intruder rewinds them to past coins, or runs them forward to future
+Against sound code they succeed no more often than the claim allows. The controls are ids in freed memory that was not
+overwritten, and generators that outlive a step: an attacker rewinds them to past coins, or runs them forward to future
 noise.
 """
 
@@ -32,36 +31,36 @@ from panstream.primitives.packed_bits import draw_packed_bits
 
 _NEEDLE = 0x51A7C0FFEE5EED17
 _OTHER = 0x2B0B5EEDCAFED00D
-_LARGEST = 32  # words; numpy hands freed small blocks out again as they are
-_WAITING = 8  # blocks of one size that may have been freed
+_LARGEST = 32  # words; numpy reuses freed small blocks without clearing them
+_CACHED_BLOCKS = 8  # of one size, in numpy's cache of freed blocks
 
 
 class _LeavesIdsBehind(Bitmap):
     """Frees its copy of the ids without overwriting it. Never use it."""
 
     def batch(self, ids: Any) -> ItemBatch:
-        """Return ids that nobody will wipe."""
+        """Return a batch whose ids are not marked for wiping."""
         return replace(Bitmap.batch(self, ids), owned=())
 
 
 def _in_freed_memory(number: int) -> bool:
-    """Return whether a block that the allocator hands out still holds the number."""
+    """Return whether a newly allocated block contains the number."""
     for words in range(1, _LARGEST + 1):
-        blocks = [np.empty(words, np.uint64) for _ in range(_WAITING)]
+        blocks = [np.empty(words, np.uint64) for _ in range(_CACHED_BLOCKS)]
         if any((block == np.uint64(number)).any() for block in blocks):
             return True
     return False
 
 
 def _left_behind(algorithm: Bitmap, first: bool) -> bool:
-    for words in range(1, _LARGEST + 1):  # what earlier runs left
-        for block in [np.empty(words, np.uint64) for _ in range(_WAITING)]:
+    for words in range(1, _LARGEST + 1):  # clear what earlier runs left
+        for block in [np.empty(words, np.uint64) for _ in range(_CACHED_BLOCKS)]:
             block.fill(0)
     Monitor(algorithm).update([_NEEDLE if first else _OTHER, 5, 7])
     return _in_freed_memory(_NEEDLE)
 
 
-def _odds_speak(algorithm: OptBern, first: bool) -> bool:
+def _odds_favour_member(algorithm: OptBern, first: bool) -> bool:
     monitor = Monitor(algorithm)
     monitor.update([0, 1] if first else [1])
     return member_odds(monitor.to_bytes(), 0).factor > 1
@@ -71,14 +70,12 @@ _WORD = (1 << 64) - 1
 _STEP = 6364136223846793005
 _SHIFT = 1442695040888963407
 _BACK = pow(_STEP, -1, 1 << 64)
-_MOST_WORDS = 16
+_MAX_WORDS = 16
 _USERS = 24
 
 
-class _KeptGenerator(NoiseSource):
-    """A congruential generator that lives on between steps, as most generators do: whoever reads ``word`` has all
-    of it.
-    """
+class _StoredGenerator(NoiseSource):
+    """A congruential generator that stays in memory between steps, as most generators do; ``word`` is its state."""
 
     __slots__ = ("word",)
 
@@ -95,8 +92,8 @@ class _KeptGenerator(NoiseSource):
         buffer[:] = np.frombuffer(raw[: buffer.nbytes], np.uint8)
 
     @staticmethod
-    def before(word: int, steps: int) -> int:
-        """Return what the generator held so many words earlier."""
+    def rewind(word: int, steps: int) -> int:
+        """Return the generator's state ``steps`` words earlier."""
         for _ in range(steps):
             word = ((word - _SHIFT) * _BACK) & _WORD
         return word
@@ -108,8 +105,8 @@ def _fresh_word() -> int:
 
 
 def _rewound(algorithm: OptBern, first: bool) -> bool:
-    """Guess whether user 0 came, from the bits and the generator as they are at the end."""
-    generator = _KeptGenerator(_fresh_word())
+    """Guess whether user 0 was present, from the bits and the generator at the end."""
+    generator = _StoredGenerator(_fresh_word())
     monitor = Monitor(algorithm, rng=generator)
     if first:
         monitor.update([0])
@@ -119,8 +116,8 @@ def _rewound(algorithm: OptBern, first: bool) -> bool:
 
 
 def _explains(algorithm: OptBern, seen: NDArray[np.uint8], word: int, ids: list[int]) -> bool:
-    for steps in range(1, _MOST_WORDS):
-        again = _KeptGenerator(_KeptGenerator.before(word, steps))
+    for steps in range(1, _MAX_WORDS):
+        again = _StoredGenerator(_StoredGenerator.rewind(word, steps))
         monitor = Monitor(algorithm, rng=again)
         if ids:
             monitor.update(ids)
@@ -130,8 +127,8 @@ def _explains(algorithm: OptBern, seen: NDArray[np.uint8], word: int, ids: list[
 
 
 def _predicted(algorithm: OptBern, first: bool) -> bool:
-    """Guess whether user 0 came after the look, from what the generator was going to draw."""
-    generator = _KeptGenerator(_fresh_word())
+    """Guess whether user 0 arrived after the intrusion, from the draws that the copied generator predicts."""
+    generator = _StoredGenerator(_fresh_word())
     monitor = Monitor(algorithm, rng=generator)
     seen = restore_snapshot(monitor)
     word = generator.word
@@ -140,7 +137,7 @@ def _predicted(algorithm: OptBern, first: bool) -> bool:
     published = monitor.release().released
     outputs = []
     for ids in ([0], []):
-        ahead = Monitor(algorithm, state=copy.deepcopy(seen), rng=_KeptGenerator(word))
+        ahead = Monitor(algorithm, state=copy.deepcopy(seen), rng=_StoredGenerator(word))
         if ids:
             ahead.update(ids)
         outputs.append(ahead.release().released)
@@ -155,13 +152,13 @@ class _SeedState(BitState):
     steps: int = public()
 
 
-class _SeedKept(OptBern):
-    """Draws a seed once, keeps it in the state and seeds every step from it."""
+class _StoredSeed(OptBern):
+    """Draws a seed once, stores it in the state and seeds every step from it."""
 
     state_type: ClassVar[type[Any]] = _SeedState
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the bits and the seed."""
+        """Return the layout of the bits and the seed."""
         return {**OptBern.layout(self), "seed": FieldLayout("int"), "steps": FieldLayout("int")}
 
     def initial_state(self, rng: NoiseSource) -> _SeedState:
@@ -169,20 +166,20 @@ class _SeedKept(OptBern):
         return self.replayed(int(rng.uniform_below(1 << 62, 1)[0]))
 
     def replayed(self, seed: int) -> _SeedState:
-        """Return the start that a seed leads to."""
+        """Return the initial state of a seed."""
         with SeededSource(seed) as seeded_rng:
             bits = draw_packed_bits(self.law.absent, self.cells, seeded_rng)
         return _SeedState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, seed=seed, steps=1)
 
     def update(self, state: Any, batch: PresenceBatch, rng: NoiseSource) -> None:
-        """Draw from the seed again."""
+        """Update with coins from the stored seed."""
         with SeededSource(state.seed + state.steps) as seeded_rng:
             OptBern.update(self, state, batch, seeded_rng)
         state.steps += 1
 
 
-def _replayed(algorithm: _SeedKept, first: bool) -> bool:
-    """Guess whether user 0 came, by replaying the seed found in the stolen bytes. Both streams have one update."""
+def _replayed(algorithm: _StoredSeed, first: bool) -> bool:
+    """Guess whether user 0 was present, by replaying the seed in the copied bytes. Both streams have one update."""
     monitor = Monitor(algorithm)
     monitor.update([0] if first else [])
     seen = restore_snapshot(monitor)
@@ -219,7 +216,7 @@ def _attack(
 
 
 def _attack_cases() -> Iterator[Case]:
-    """Yield attacks on sound code, and on code that keeps what it must not keep."""
+    """Yield attacks on sound code, and on code that stores ids, generators or seeds."""
     bits = OptBern(universe=2, epsilon=1.0)
     coins = OptBern(universe=_USERS, epsilon=0.1)
     cells = Bitmap(epsilon=1.0, buckets=64, levels=2)
@@ -228,7 +225,7 @@ def _attack_cases() -> Iterator[Case]:
         "OptBern, membership attack on a stolen file",
         bits,
         "the likelihood ratio of the stolen bytes speaks for the member",
-        _odds_speak,
+        _odds_favour_member,
         runs=4_000,
     )
     yield _attack("Bitmap, allocator residue", cells, freed, _left_behind, runs=4_000)
@@ -250,7 +247,7 @@ def _attack_cases() -> Iterator[Case]:
     )
     yield _attack(
         "Seed stored in the state",
-        _SeedKept(universe=_USERS, epsilon=0.1),
+        _StoredSeed(universe=_USERS, epsilon=0.1),
         "replaying the stolen seed with user 0 gives the stolen bits",
         _replayed,
         "a reproducible run on real data: the seed is in the file that is stolen",

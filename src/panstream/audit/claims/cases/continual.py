@@ -1,7 +1,6 @@
-"""Continual: the linear program on the view matrix of every counter, ticks of several steps and of one.
+"""Continual counters: the linear program on the view matrix of each, with ticks of several steps and of one.
 
-The controls are the published counters (sums in the clear, too few levels, ranges forgotten) and broken copies of the
-tree.
+The controls are the published counters (cleartext sums, too few levels, ignored ranges) and broken copies of the tree.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, Ka
 from panstream.algorithms.continual.tree_shape import TreeShape
 from panstream.algorithms.continual.windowed_sum import WindowedSum
 from panstream.audit.claims.case import Case
-from panstream.audit.claims.exact import linear_case
+from panstream.audit.claims.exact import linear_case, with_update_replaced
 from panstream.core.estimate import Estimate
 from panstream.papers.as_printed.counters import (
     PublishedAverage,
@@ -44,14 +43,12 @@ from panstream.primitives.noise import NoiseSource
 from panstream.testing.enumeration import Step, refresh, tick, update
 from panstream.testing.linear_views import ticks
 
-_LARGE = 1 << 40  # the least-squares tree rounds; noise of this size shows its weights to twelve digits
+_LARGE = 1 << 40  # the least-squares tree rounds; noise of this size measures its weights to twelve digits
 Neighbours = Sequence[Sequence[Step]]
 
 
 def _slots(count: int, *, updates: int = 1, nothing: Any = 0, one_step: bool = False) -> list[Step]:
-    """Return slots of several steps each, updates and then the tick; or slots that are filled and closed in one
-    step.
-    """
+    """Return slots of several steps each, updates and then the tick; with ``one_step``, slots of one step."""
     return ([ticks([nothing])] if one_step else [*[update([nothing])] * updates, tick()]) * count
 
 
@@ -59,7 +56,7 @@ _one_step = partial(_slots, one_step=True)
 
 
 def _with_events(stream: Sequence[Step], *events: Any) -> list[list[Step]]:
-    """Return the streams with one of ``events`` instead in any step that takes one."""
+    """Return the streams with one of ``events`` in any one step that takes a value."""
     indices = [index for index, step in enumerate(stream) if step.verb in ("update", "tick_many")]
     return [_with_event(stream, index, event) for index in indices for event in events]
 
@@ -72,15 +69,12 @@ def _with_two_events(
 
 
 def _with_added(stream: Sequence[Step], value: Any, *extra: Any) -> list[list[Step]]:
-    """Return the streams with one more value beside ``value`` in any update."""
-    indices = [index for index, step in enumerate(stream) if step.verb == "update"]
-    return [[*stream[:index], update([value, more]), *stream[index + 1 :]] for index in indices for more in extra]
+    """Return the streams with one more value besides ``value`` in any one update."""
+    return with_update_replaced(stream, *(update([value, more]) for more in extra))
 
 
 def _with_refreshes(stream: Sequence[Step], every: int) -> tuple[list[Step], tuple[int | None, ...]]:
-    """Return the stream with an announced look after every ``every`` steps, and the looks of its last phase and
-    none.
-    """
+    """Return the stream with an announced intrusion after every ``every`` steps, and the looks of its last phase."""
     steps = [
         step
         for number, original in enumerate(stream, 1)
@@ -101,18 +95,15 @@ def _case(name: str, algorithm: Any, stream: Sequence[Step], neighbours: Neighbo
 
 
 def _closed_sums(state: Any, result: Any) -> NDArray[np.float64]:
-    """Return the public sums that a tree computes its answers from, where the answers themselves are not linear."""
-    numbers: NDArray[np.float64] = state.sums.ravel().copy()
-    return numbers
+    """Return the public sums that a tree computes its answers from: the answers themselves are not linear."""
+    return np.array(state.sums, np.float64).ravel()
 
 
 _closed = partial(_case, published=_closed_sums)
 
 
 def _slot_counters() -> Iterator[Case]:
-    """Yield every counter of the papers: several steps a tick, one step, announced looks, and a whole slot
-    exchanged.
-    """
+    """Yield every counter of the papers: ticks of several steps, of one, announced intrusions, and a replaced slot."""
     counters: dict[str, tuple[Any, int]] = {
         "BinaryMechanism": (BinaryMechanism(epsilon=1.0, horizon=5), 5),
         "EventCounter": (EventCounter(epsilon=1.0, horizon=5), 5),
@@ -130,11 +121,11 @@ def _slot_counters() -> Iterator[Case]:
         steps = _slots(count)
         closed = _one_step(count)
         yield _case(name, algorithm, steps, _with_events(steps, 1), sampled=name == "BinaryMechanism")
-        at_once = replace(algorithm, one_step_ticks=True)
-        yield _case(f"{name}, one-step ticks", at_once, closed, _with_events(closed, 1))
+        one_step = replace(algorithm, one_step_ticks=True)
+        yield _case(f"{name}, one-step ticks", one_step, closed, _with_events(closed, 1))
         seen, looks = _with_refreshes(_slots(count - 1), 3)
         yield _case(f"{name}, announced intrusions", algorithm, seen, _with_events(seen, 1), looks=looks)
-        slot = replace(at_once, unit="slot", lower=-1, upper=2)
+        slot = replace(one_step, unit="slot", lower=-1, upper=2)
         full = _one_step(count, nothing=-1)
         yield _case(f"{name}, slot exchanged", slot, full, _with_events(full, 2))
     wide = BinaryMechanism(epsilon=1.0, horizon=5, lower=-3, upper=2)
@@ -150,14 +141,14 @@ def _trees() -> Iterator[Case]:
     steps = _slots(7)
     closed = _one_step(7)
     yield _case("KaryTree", tree, steps, _with_events(steps, 1), sampled=True)
-    at_once = replace(tree, one_step_ticks=True, capacity=None)
-    yield _closed("KaryTree, one-step ticks", at_once, closed, _with_events(closed, 1))
+    one_step = replace(tree, one_step_ticks=True, capacity=None)
+    yield _closed("KaryTree, one-step ticks", one_step, closed, _with_events(closed, 1))
     seen, looks = _with_refreshes(steps, 3)
     yield _case("KaryTree, announced intrusions", tree, seen, _with_events(seen, 1), looks=looks)
-    for one, case, name in ((False, _case, ""), (True, _closed, ", one-step ticks")):
-        stream = _slots(TreeShape.of_epoch(0, one).slots + 2, one_step=one)
+    for is_one_step, case, name in ((False, _case, ""), (True, _closed, ", one-step ticks")):
+        stream = _slots(TreeShape.of_epoch(0, is_one_step).slots + 2, one_step=is_one_step)
         some = (None, *range(0, len(stream) + 1, 3), len(stream))
-        unbounded = KaryTree(epsilon=1.0, one_step_ticks=one)
+        unbounded = KaryTree(epsilon=1.0, one_step_ticks=is_one_step)
         yield case(f"KaryTree, unbounded{name}", unbounded, stream, _with_events(stream, 1), looks=some)
     small = partial(KaryTree, epsilon=1.0, horizon=5, levels=2)
     stream = _slots(5)
@@ -228,14 +219,14 @@ def _histograms() -> Iterator[Case]:
     yield _case("RangeHistogram", histogram, stream, added)
     yield _case("RangeHistogram, two contributions", replace(histogram, contributions=2), stream, pairs)
     yield _case("RangeHistogram, unbounded", grid(), stream, added)
-    # With one value a slot nothing can be added: a value is exchanged, which costs what removing and adding do.
+    # With one value per slot none can be added; a value is replaced, which costs as much as removing and adding.
     once = grid(horizon=3, one_step_ticks=True)
     name = "RangeHistogram, one-step ticks, value exchanged"
     yield _closed(name, once, shut, _with_events(shut, 3.5), claimed=2 * once.claim().epsilon)
 
 
 def _outputs_only() -> Iterator[Case]:
-    """Yield the least-squares tree, which claims no intrusion: only its outputs are tried."""
+    """Yield the least-squares tree, whose claim covers no intrusion: the view has its outputs only."""
     outputs = partial(_case, looks=(None,), amplitude=_LARGE)
     for radices in ((3, 2), (2, 2, 2)):
         tree = LeastSquaresTree(epsilon=1.0, horizon=math.prod(radices), radices=radices)
@@ -247,7 +238,7 @@ def _outputs_only() -> Iterator[Case]:
 
 
 def _published() -> Iterator[Case]:
-    """Yield the papers' counters, with looks right after a tick, when no slot is open, or with outputs only."""
+    """Yield the papers' counters, with a copy right after a tick, when no slot is open, or with outputs only."""
     count = 4
     stream = _slots(4)
     closed = tuple(range(0, 2 * count + 1, 2))
@@ -292,23 +283,23 @@ def _published() -> Iterator[Case]:
 
 
 class _ClearLeaf(KaryTree):
-    """An open slot holds what it received, without noise. Never use it, nor the other two."""
+    """An open slot has its sum without noise. A control: never use it, nor the other two."""
 
     def initial_state(self, rng: NoiseSource) -> TreeState:
-        """Start as the tree does, then clear the leaf."""
+        """Start as the tree does, then remove the leaf's noise."""
         state = KaryTree.initial_state(self, rng)
         state.open[0] = 0
         return state
 
     def tick(self, state: TreeState, rng: NoiseSource) -> Estimate:
-        """Close the slot, then clear the next one."""
+        """Close the slot, then remove the noise of the next one."""
         estimate = KaryTree.tick(self, state, rng)
         state.open[0] = 0
         return estimate
 
 
 class _OneLevelTooFew(KaryTree):
-    """Shares epsilon between one level less than an event is in."""
+    """Splits epsilon over one level fewer than an event is in."""
 
     @property
     def engine(self) -> NoisyTree:
@@ -322,7 +313,7 @@ class _StaleRefresh(KaryTree):
     """Does nothing after an announced intrusion."""
 
     def refresh(self, state: TreeState, rng: NoiseSource) -> None:
-        """Leave the state as it was seen."""
+        """Leave the copied state unchanged."""
 
 
 def _broken_trees() -> Iterator[Case]:

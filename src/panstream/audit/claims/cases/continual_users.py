@@ -1,7 +1,7 @@
-"""Continual users: every history of one bit, under every look and all answers, read off the shipped code.
+"""Continual user counts: every history of one bit, with every copy and all answers, measured on the shipped code.
 
-The controls are the forms that suggest themselves and do not hold: the start counted as a change, one draw for a node,
-bits that toggle, and deletions at user level.
+The controls are plausible forms that do not hold: the start counted as a change, one draw for a node, bits that toggle,
+and deletions at user level.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Loss = Callable[[Losses], float]
 
 
 def _measured(algorithm: Any, ticks: int, loss: Loss, draws: int | None = None) -> ExactLoss:
-    """Return the largest loss over all looks; ``draws`` puts another number of them into every node."""
+    """Return the largest loss over all copies; ``draws`` replaces the number of draws of every node."""
     losses: list[tuple[float, int | None]] = []
     for view in views(algorithm, ticks):
         seen = view if draws is None else BitView(view.look, view.weights, np.full_like(view.draws, draws), view.kappas)
@@ -83,10 +83,10 @@ def _watches_first(algorithm: ContinualDensity) -> bool:
 
 
 class _CountsTheStart(ContinualDensity):
-    """Counts the start as a change: what opens first holds its draw only. Never use it."""
+    """Counts the initial bit as a change: the first open nodes contain it. A control: never use it."""
 
     def initial_state(self, rng: NoiseSource) -> SetBitState:
-        """Start as it should, then add the ones again."""
+        """Start correctly, then add the initial bit."""
         state = ContinualDensity.initial_state(self, rng)
         state.open += int(state.bits[0] & 1)
         return state

@@ -1,6 +1,6 @@
-"""Density: one bit per user, enumerated with the user before, after and on both sides of the look, and of the release.
+"""Density: one bit per user, enumerated with the user before and after the copy and the release, in all orders.
 
-The controls are the published estimators: output noise for the wrong sensitivity, and what else is wrong with them.
+The controls are the published estimators: output noise for the wrong sensitivity, and their other mistakes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _case(name: str, algorithm: Any, scenarios: Sequence[Scenario], *, high: int
 
 
 def _variants(kind: Callable[..., Any], name: str, nothing: Step, come: Step, leave: Step) -> Iterator[Case]:
-    """Yield the options that all algorithms of one bit a user share."""
+    """Yield the options that all algorithms with one bit per user have in common."""
     yield _case(f"{name}, three releases", kind(epsilon=1.0, releases=3), presence_scenarios(nothing, come, releases=3))
     yield _case(f"{name}, deletions", kind(epsilon=1.0, deletions=True), presence_scenarios(nothing, come, leave))
     scenarios = presence_scenarios(nothing, come, announced=1)
@@ -62,7 +62,7 @@ def _pairs() -> Iterator[Case]:
 
 
 def _samples() -> Iterator[Case]:
-    """Yield others around, a sample, a list of names, a public level, a graph."""
+    """Yield other users, a sample, a list of names, a public level, a graph."""
     sampled = OptBern(universe=3, epsilon=1.0, sample=1)
     two = OptBern(universe=2, epsilon=1.0)
     names = OptBern(universe=("ann", "bob"), epsilon=1.0)
@@ -129,7 +129,7 @@ def _counts() -> Iterator[Case]:
 
 
 def _inside(algorithm: Any, users: int = 3) -> int:
-    """Return the user whom the public permutation puts into the first cell."""
+    """Return the user in the first cell of the public permutation."""
     if not algorithm.population.permuted:
         return 0
     numbers = np.arange(users)
@@ -154,22 +154,22 @@ _PAPERS: tuple[tuple[str, type[LiteralDensity], str], ...] = (
 
 
 def _stored_zero_then_one(algorithm: LiteralDensity) -> Callable[[bool], bool]:
-    """Return a run of the published estimator: the user comes after the look, or came before it.
+    """Return a trial of the published estimator: the user arrives after the copy, or before it.
 
-    It says whether a stored 0 was seen and the output is at least 1. Runs are many, so one source serves 500 of them;
-    its draws are those of any other.
+    The event is a stored 0 in the copy and an output of at least 1. Opening a noise source is slow, so one source
+    serves 500 runs.
     """
     arrival = algorithm.batch([0])
     rng = NoiseSource()
-    left = 0
+    remaining_runs = 0
 
     def happens(first: bool) -> bool:
-        nonlocal rng, left
-        if left == 0:
+        nonlocal rng, remaining_runs
+        if remaining_runs == 0:
             rng.close()
             rng = NoiseSource()
-            left = 500
-        left -= 1
+            remaining_runs = 500
+        remaining_runs -= 1
         state = algorithm.initial_state(rng)
         if not first:
             algorithm.update(state, arrival, rng)
@@ -188,8 +188,7 @@ def _output_noise() -> Iterator[Case]:
         for name, kind, reference in _PAPERS:
             algorithm: Any = kind(universe=1, epsilon=epsilon, integer_noise=True)
             dwork = kind is PublishedDwork and epsilon == 0.1
-            # Event of the exact layer's witness, fixed here: a stored 0 seen before the arrival, and an output of 1 or
-            # more.
+            # The event of the exact layer's witness, fixed beforehand.
             event = "a stored 0 was seen, and the output is 1 or more"
             yield case_of(
                 algorithm,
@@ -231,7 +230,7 @@ def _far_from_what_was_stored() -> Case:
 
 
 def _others() -> Iterator[Case]:
-    """Yield what is wrong with the published estimators besides."""
+    """Yield the other mistakes of the published estimators."""
     yield case_of(
         PublishedOptBern(universe=1, epsilon=0.5, centre=0.8, integer_noise=True),
         enumerate_streams([None, None], [_NOTHING, _APPEAR]),

@@ -1,5 +1,6 @@
-"""Distinct: bitmaps of one or two cells, shards, toggles, and two sites that are merged, with the claim of one as a
-control.
+"""Distinct counts: bitmaps of one or two cells, shards, toggles, and two merged sites.
+
+A control claims for the merged sites what one site loses.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from panstream.testing.enumeration import Step, enumerate_streams, release, upda
 
 
 def _id_in(algorithm: BitmapCounter, cell: int) -> int:
-    """Return the first integer that falls into ``cell``."""
+    """Return the smallest integer whose cell is ``cell``."""
     with Scratch() as scratch:
         cells = np.concatenate([chunk.copy() for chunk in algorithm.table.rows(items(range(512)), scratch)])
     return int(np.flatnonzero(cells == cell)[0])
@@ -56,8 +57,8 @@ def _bitmaps() -> Iterator[Case]:
     twice = update([user, user])
     for kind in (Bitmap, TogglingBitmap):
         toggling = kind is TogglingBitmap
-        doings = (nothing, update(insert=[user]), update(delete=[user])) if toggling else (nothing, come, twice)
-        yield _case("", kind(epsilon=1.0, buckets=1, levels=1), presence_scenarios(*doings))
+        actions = (nothing, update(insert=[user]), update(delete=[user])) if toggling else (nothing, come, twice)
+        yield _case("", kind(epsilon=1.0, buckets=1, levels=1), presence_scenarios(*actions))
         if not toggling:
             levels = kind(epsilon=1.0, buckets=1, levels=2)
             yield _case("two levels", levels, presence_scenarios(nothing, update([_id_in(levels, 1)])))
@@ -66,7 +67,7 @@ def _bitmaps() -> Iterator[Case]:
         phases = kind(epsilon=2.0, buckets=1, levels=1, announced=1)
         yield _case("one announced intrusion", phases, presence_scenarios(nothing, come, announced=1), reach=0)
         split = kind(epsilon=1.0, epsilon_state=0.5, buckets=1, levels=1)
-        yield _case("given split", split, presence_scenarios(*(doings if toggling else doings[:2])))
+        yield _case("given split", split, presence_scenarios(*(actions if toggling else actions[:2])))
         shard = kind(epsilon=1.0, buckets=2, levels=1, shards=2, owned=1)
         mine = _id_in(shard, 1)
         other = _id_in(shard, 0)
@@ -76,7 +77,7 @@ def _bitmaps() -> Iterator[Case]:
 
 @dataclass(slots=True)
 class _SitesState:
-    """The cells of both sites, then those of the merged bitmap, and how far things have come."""
+    """The cells of both sites, or after the merge those of the union, and the public progress."""
 
     cells: NDArray[np.uint8] = noised()
     merged: int = public()
@@ -85,10 +86,9 @@ class _SitesState:
 
 @dataclass(frozen=True)
 class _TwoSites:
-    """Two bitmaps at two sites and their noisy union, driven as one algorithm so that the enumerator can follow a
-    merge.
+    """Two bitmaps at two sites and their noisy union, as one algorithm, so that a merge can be enumerated.
 
-    Steps: ``update(site=0, 1, 2)`` (2 is both), ``look_first`` (at the first site, later at the union),
+    Steps: ``update(site=0, 1, 2)`` (2 is both), ``look_first`` (a copy of the first site, later of the union),
     ``look_second``, ``join``, ``release``.
     """
 
@@ -98,7 +98,7 @@ class _TwoSites:
 
     @cached_property
     def merged(self) -> MergedBitmap:
-        """Return what the two sites become."""
+        """Return the algorithm of the merged sites."""
         with NoiseSource() as rng:
             states = [self.site.initial_state(rng) for _ in range(2)]
             algorithm, _ = self.site.merge(states[0], self.site, states[1], rng)
@@ -110,7 +110,7 @@ class _TwoSites:
         return self.merged.claim()
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the cells of both sites, or of the union."""
+        """Return the layout of the cells and the progress."""
         return {
             "cells": FieldLayout("bits", (None,)),
             "merged": FieldLayout("int", at_least=0, below=2),
@@ -118,7 +118,7 @@ class _TwoSites:
         }
 
     def parameters(self) -> dict[str, Any]:
-        """Return what the bytes name."""
+        """Return the parameters for the bytes."""
         return {"user": self.user}
 
     def initial_state(self, rng: NoiseSource) -> _SitesState:
@@ -127,37 +127,36 @@ class _TwoSites:
         return _SitesState(cells=cells, merged=0, released=0)
 
     def batch(self, ids: Any = (), *, site: int = -1) -> GridBatch:
-        """Return at which site the user comes; -1 is nowhere."""
+        """Return the site of the user's event; -1 for none."""
         return GridBatch(np.array([site], np.int64))
 
     def update(self, state: _SitesState, batch: GridBatch, rng: NoiseSource) -> None:
-        """Let the user come; once the sites are merged there is one place."""
+        """Add the user's event; after the merge there is one site only."""
         site = int(batch.rows[0])
         if site < 0:
             return
         algorithm: Any = self.merged if state.merged else self.site
         for index in (0,) if state.merged else (0, 1) if site == 2 else (site,):
-            held = self._held(state, index)
-            algorithm.update(held, algorithm.batch([self.user]), rng)
-            state.cells[index : index + 1] = held.bits
+            site_state = self._site_state(state, index)
+            algorithm.update(site_state, algorithm.batch([self.user]), rng)
+            state.cells[index : index + 1] = site_state.bits
 
-    def _held(self, state: _SitesState, index: int) -> BitState:
+    def _site_state(self, state: _SitesState, index: int) -> BitState:
         bits = state.cells[index : index + 1].copy()
         return BitState(bits=bits, frozen=np.empty((0, 1), np.uint8), released=state.released)
 
     def join(self, state: _SitesState, rng: NoiseSource) -> None:
         """Merge the two sites."""
-        first = self._held(state, 0)
-        second = self._held(state, 1)
+        first, second = (self._site_state(state, index) for index in (0, 1))
         state.cells = self.site.merge(first, self.site, second, rng)[1].bits
         state.merged = 1
 
     def look_first(self, state: _SitesState, rng: NoiseSource) -> Estimate:
-        """Show the first site's cell, or that of the union."""
+        """Return the first site's cell, or that of the union, as an output."""
         return self._shown(int(state.cells[0]))
 
     def look_second(self, state: _SitesState, rng: NoiseSource) -> Estimate:
-        """Show the second site's cell."""
+        """Return the second site's cell as an output."""
         return self._shown(int(state.cells[1]))
 
     def _shown(self, cell: int) -> Estimate:
@@ -165,9 +164,9 @@ class _TwoSites:
 
     def release(self, state: _SitesState, rng: NoiseSource) -> Estimate:
         """Publish the merged count."""
-        held = self._held(state, 0)
-        estimate = self.merged.release(held, rng)
-        state.released = held.released
+        union = self._site_state(state, 0)
+        estimate = self.merged.release(union, rng)
+        state.released = union.released
         return estimate
 
 
@@ -184,7 +183,7 @@ def _merged() -> Iterator[Case]:
             epsilon=symmetric_loss(state, kappa, releases), epsilon_state=state, buckets=1, levels=1, releases=releases
         )
         sites = _TwoSites(site, _id_in(site, 0))
-        # The user at any sites before and after a look at both; or a look at one, and at the union before or after its
+        # Events at any sites before and after a copy of both; or a copy of one, and of the union before or after its
         # release.
         both = enumerate_streams([None, look, Step("look_second"), None, join, *published], coming)
         tails: list[list[Step | None]] = [[None, look, None, *published], [None, *published, None, look]]

@@ -1,4 +1,4 @@
-"""Frequent items: the linear program on all cells, and controls with one of the two noises, or one life, missing."""
+"""Frequent items: the linear program on all cells, and controls without start noise, release noise or a restart."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems, FrequentState
 from panstream.audit.claims.case import Case
-from panstream.audit.claims.exact import linear_case
+from panstream.audit.claims.exact import linear_case, with_update_replaced
 from panstream.core.estimate import Estimate
 from panstream.primitives.noise import NoiseSource
 from panstream.testing.enumeration import Step, refresh, release, update
 
 
 class _Shown(FrequentItems):
-    """The shipped sketch; a release shows all its cells, of which everything else is computed."""
+    """The library's sketch, whose release has all its cells: everything else is computed from them."""
 
     def read(self, levels: NDArray[np.int32], rows: NDArray[np.int32], *, draws: int) -> Any:
-        """Return the cells themselves."""
+        """Return an estimate that releases the cells."""
         cells = (*levels.ravel().tolist(), *rows.ravel().tolist())
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=cells)
 
     def joined(self, state: FrequentState, rng: NoiseSource) -> Estimate:
-        """Merge with a site at which nothing happened; shows nothing."""
+        """Merge with a site without events; publishes nothing."""
         mine = replace(state)
         _, both = self.merge(mine, self, FrequentItems.initial_state(self, rng), rng)
         state.levels = both.levels
@@ -35,14 +35,14 @@ class _Shown(FrequentItems):
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim())
 
 
-class _Elsewhere(_Shown):
-    """A release beside that of another site, where an event came; their sum is published too."""
+class _WithSecondSite(_Shown):
+    """A release together with that of another site, which had an event; their sum is published too."""
 
     def release(self, state: FrequentState, rng: NoiseSource) -> Any:
-        """Publish the cells of both sites and what they add up to."""
-        there = FrequentItems.initial_state(self, rng)
-        self.update(there, self.batch(["b"]), rng)
-        cells = [_Shown.release(self, site_state, rng).released for site_state in (state, there)]
+        """Publish the cells of both sites and their sums."""
+        other = FrequentItems.initial_state(self, rng)
+        self.update(other, self.batch(["b"]), rng)
+        cells = [_Shown.release(self, site_state, rng).released for site_state in (state, other)]
         both = tuple(map(sum, zip(*cells, strict=True)))
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=(*cells[0], *cells[1], *both))
 
@@ -59,7 +59,7 @@ class _NoStart(_Shown):
 
 
 class _NoFresh(_Shown):
-    """Shows the state as it is."""
+    """Publishes the state without fresh noise."""
 
     def release(self, state: FrequentState, rng: NoiseSource) -> Any:
         """Publish without fresh noise."""
@@ -70,11 +70,11 @@ class _NoFresh(_Shown):
         return shown
 
 
-class _GoesOn(_Shown):
-    """Counts on after a release instead of starting again."""
+class _NotRestarted(_Shown):
+    """Continues to count after a release instead of starting again."""
 
     def release(self, state: FrequentState, rng: NoiseSource) -> Any:
-        """Publish with fresh noise and keep the state."""
+        """Publish with fresh noise without a restart."""
         levels = state.levels.copy()
         rows = state.rows.copy()
         self._add_noise(levels, rows, rng)
@@ -82,20 +82,14 @@ class _GoesOn(_Shown):
 
 
 class _Unnoticed(_Shown):
-    """A look that nobody notices, before another."""
+    """An intrusion that is not noticed, before another."""
 
     def refresh(self, state: FrequentState, rng: NoiseSource) -> None:
-        """Do nothing."""
-
-
-def _with_event(stream: list[Step], name: str) -> list[list[Step]]:
-    """Return the streams with one more event in any update."""
-    indices = [index for index, step in enumerate(stream) if step.verb == "update"]
-    return [[*stream[:index], update(["b", name]), *stream[index + 1 :]] for index in indices]
+        """Leave the copied state unchanged."""
 
 
 def _frequent_cases() -> Iterator[Case]:
-    """Yield one life, several, announced looks, users, and the controls."""
+    """Yield one release, several, announced intrusions, users, and the controls."""
     tiny = _Shown(epsilon=1.0, max_item_bytes=1, width=16, rows=2, row_width=4)
     event = update(["b"])
     one = [event, event, release()]
@@ -103,20 +97,16 @@ def _frequent_cases() -> Iterator[Case]:
     seen = [event, refresh(), event, refresh(), event, release()]
 
     def case(name: str, algorithm: FrequentItems, stream: list[Step], **options: Any) -> Case:
-        neighbours = _with_event(stream, "a")
-        base_case = linear_case(algorithm, stream, neighbours, name=name, sampled=False, runs=200, **options)
-        return (
-            base_case
-            if base_case.kind == "control"
-            else replace(base_case, algorithm=FrequentItems(**algorithm.parameters()))
-        )
+        neighbours = with_update_replaced(stream, update(["b", "a"]))
+        case = linear_case(algorithm, stream, neighbours, name=name, sampled=False, runs=200, **options)
+        return case if case.kind == "control" else replace(case, algorithm=FrequentItems(**algorithm.parameters()))
 
     yield case("FrequentItems", tiny, one)
     yield case("FrequentItems, two lives", replace(tiny, releases=2), two)
     yield case("FrequentItems, announced intrusions", tiny, seen, looks=(None, 4, 5, 6))
     yield case("FrequentItems, two sites merged", tiny, [event, Step("joined"), event, release()])
-    beside = _Elsewhere(**tiny.parameters())
-    yield case("FrequentItems, published tables of two sites added", beside, [event, event, release()])
+    sites = _WithSecondSite(**tiny.parameters())
+    yield case("FrequentItems, published tables of two sites added", sites, one)
     users = replace(tiny, contributions=2)
     pair = [[update(["b", "a", "a"]), *one[1:]], [update(["b", "a"]), update(["b", "a"]), *one[2:]]]
     both = linear_case(users, one, pair, name="FrequentItems, a user of two events", sampled=False, runs=200)
@@ -128,7 +118,9 @@ def _frequent_cases() -> Iterator[Case]:
 
     yield control("frequent items without start noise", _NoStart, one, "noise at the release only")
     yield control("frequent items without release noise", _NoFresh, one, "one noise for state and answer")
-    yield control("frequent items that go on after a release", _GoesOn, two, "two releases of one life at one price")
+    yield control(
+        "frequent items that go on after a release", _NotRestarted, two, "two releases of one life at one price"
+    )
     yield control(
         "frequent items with two looks", _Unnoticed, seen, "two looks without a refresh", looks=(None, 4, 5, 6)
     )

@@ -1,6 +1,6 @@
-"""Mistakes that look harmless, as controls: a stored threshold, a table that fills up, a release drawn again.
+"""Mistakes that seem harmless, as controls: a stored threshold, a table that fills up, a release drawn again.
 
-The algorithms here are broken copies. Never use them.
+The algorithms in this module are broken copies. Never use them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _APPEAR = update([0])
 
 
 class _ReNoised(OptBern):
-    """Forgets that it has released: a state restored from before the release draws fresh noise for it."""
+    """Does not count releases, as if a state from before the release was restored: it draws new noise each time."""
 
     def release(self, state: BitState, rng: NoiseSource) -> Estimate:
         """Release as if for the first time."""
@@ -42,33 +42,31 @@ class _ReNoised(OptBern):
 
 
 class _Unnoticed(OptBern):
-    """A look that nobody notices: the state is seen, and nothing happens."""
+    """An intrusion that is not noticed: the state is copied and not refreshed."""
 
     def refresh(self, state: BitState, rng: NoiseSource) -> None:
-        """Do nothing."""
+        """Leave the copied state unchanged."""
 
 
 @dataclass(slots=True)
 class _ThresholdState(BitState):
-    """The bits, and the noisy threshold that is kept for later comparisons."""
+    """The bits, and the noisy threshold that is stored for later comparisons."""
 
     threshold: NDArray[np.int64] = noised()
 
 
 class _StoredThreshold(OptBern):
-    """AboveThreshold on the number of ones: answers whether a noisy count reaches a noisy threshold that is kept."""
+    """AboveThreshold on the number of ones: answers whether a noisy count reaches a stored noisy threshold."""
 
     state_type: ClassVar[type[Any]] = _ThresholdState
 
     @property
     def textbook_loss(self) -> float:
-        """Return what the textbook says any number of “no” answers costs, beside the bits: the threshold and one
-        answer.
-        """
+        """Return the textbook's loss of any number of “no” answers: that of the bits, the threshold and one answer."""
         return self.law.epsilon_state + 2 * self.law.noise.kappa
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the bits and the threshold."""
+        """Return the layout of the bits and the threshold."""
         return {**OptBern.layout(self), "threshold": FieldLayout("i8", (1,))}
 
     def initial_state(self, rng: NoiseSource) -> _ThresholdState:
@@ -79,7 +77,7 @@ class _StoredThreshold(OptBern):
         return _ThresholdState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, threshold=threshold)
 
     def release(self, state: Any, rng: NoiseSource) -> Estimate:
-        """Say whether the noisy count reaches the threshold."""
+        """Publish whether the noisy count reaches the threshold."""
         count = np.array([popcount(state.bits)])
         rng.add_discrete_laplace(count, self.law.noise)
         above = int(count[0] >= state.threshold[0])
@@ -88,7 +86,7 @@ class _StoredThreshold(OptBern):
 
 @dataclass(slots=True)
 class _TableState:
-    """Who is in the table, and a bit for each."""
+    """The users in the table, and a bit for each."""
 
     users: NDArray[np.int64] = noised()
     bits: NDArray[np.uint8] = noised()
@@ -97,7 +95,7 @@ class _TableState:
 
 @dataclass(frozen=True)
 class _DropWhenFull:
-    """Keeps OptBern's bit for the first ``capacity`` users that come, and ignores everybody else."""
+    """Stores OptBern's bit for the first ``capacity`` users, and ignores all others."""
 
     state_type: ClassVar[type[Any]] = _TableState
 
@@ -105,15 +103,15 @@ class _DropWhenFull:
     epsilon: float
 
     def claim(self) -> Claim:
-        """Return what OptBern would claim."""
+        """Return the claim of OptBern."""
         return Claim(epsilon=self.epsilon, unit="user")
 
     def parameters(self) -> dict[str, Any]:
-        """Return what the bytes name."""
+        """Return the parameters for the bytes."""
         return {"capacity": self.capacity, "epsilon": self.epsilon}
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the table."""
+        """Return the layout of the table."""
         return {
             "users": FieldLayout("i8", (self.capacity,)),
             "bits": FieldLayout("bits", (self.capacity,)),
@@ -129,7 +127,7 @@ class _DropWhenFull:
         return GridBatch(np.array(ids, np.int64))
 
     def update(self, state: _TableState, batch: GridBatch, rng: NoiseSource) -> None:
-        """Enter users while there is room."""
+        """Add users while the table has free slots."""
         for user in batch.rows.tolist():
             matches = np.flatnonzero(state.users == user)
             free = matches if matches.size else np.flatnonzero(state.users < 0)
@@ -145,7 +143,7 @@ class _DropWhenFull:
 
 
 def _mistake_cases() -> Iterator[Case]:
-    """Yield the mistakes."""
+    """Yield one control per mistake."""
     control = partial(case_of, kind="control", sampled=False)
     both = [_NOTHING, _APPEAR]
     yield control(

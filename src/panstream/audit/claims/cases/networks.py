@@ -1,11 +1,9 @@
-"""Networks: a learner's whole view (noisy tables and private choices) with prescribed outcomes, over all neighbouring
-tiny tables.
+"""Networks: a learner's view (noisy tables and private choices) with prescribed outcomes, over all small neighbours.
 
-A learner keeps the records, so there is no state to steal: the view is everything it draws. Instead of noise a
-prescribed outcome is put in. Under pure epsilon its log probability is added up, from the laws that the shipped code
-asks for. Under zCDP the loss of each draw has a closed form: the squared distance of the two counts over 2·sigma² for
-Gaussian noise, an eighth of the squared range of the utilities' changes for a choice; their sum gives epsilon at the
-claimed delta.
+A learner has no pan-private state: the view is everything it draws, and draws are replaced by prescribed outcomes.
+Under pure epsilon their log probabilities are added up, from the distributions that the shipped code draws from. Under
+zCDP the loss of each draw has a closed form: the squared distance of the two counts over 2·sigma² for Gaussian noise,
+an eighth of the squared range of the utilities' changes for a choice; their sum gives epsilon at the claimed delta.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ Counts = NDArray[np.int64]
 
 
 class _PrescribedSource(NoiseSource):
-    """Puts prescribed tables and choices in place of draws and keeps the log probability of each, up to constants."""
+    """Replaces draws by prescribed tables and choices and adds up their log probabilities, up to constants."""
 
     __slots__ = ("choices", "log", "seen", "sigmas", "tables", "tilts")
 
@@ -50,41 +48,41 @@ class _PrescribedSource(NoiseSource):
         self.tilts: list[NDArray[np.float64]] = []
 
     def add_discrete_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
-        """Put the next table in, or the true one after the last: nowhere is the ratio to a neighbour larger."""
+        """Return the next prescribed table; after the last, the true one, where the ratio to a neighbour is largest."""
         self.log -= law.kappa * self._put(values)
 
     def add_balanced_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
-        """Do the same: among tables with the same sum the law is proportional to that of independent noise."""
+        """Do the same: given the sum, the distribution is proportional to that of independent noise."""
         self.add_discrete_laplace(values, law)
 
     def add_joint_laplace(self, tables: Sequence[Counts], law: DiscreteLaplace) -> None:
-        """Do the same for tables whose noise is drawn together: the farthest of them counts."""
+        """Do the same for tables with joint noise: the largest distance counts."""
         self.log -= law.kappa * max([self._put(values) for values in tables], default=0.0)
 
     def add_discrete_gaussian(self, values: Counts, law: DiscreteGaussian) -> None:
-        """Put the next table in and keep the true one with its noise."""
+        """Return the next prescribed table and record the true one with its sigma."""
         self._put(values)
         self.sigmas.append(law.sigma)
 
     def _put(self, values: Counts) -> float:
-        """Put the next table in, if there is one, keep the true one, and return how far they are apart."""
+        """Replace the values by the next table, if there is one, record the true ones, and return their L1 distance."""
         self.seen.append(values.copy())
         if self.tables:
             values[:] = self.tables.pop(0)
         return float(np.abs(values - self.seen[-1]).sum())
 
     def exponential(self, utilities: Counts, preference: SelectionRate) -> int:
-        """Make the next choice and keep the log weights it was made by."""
+        """Return the next prescribed choice and record the log weights."""
         self.tilts.append(preference.rate * utilities.astype(float))
         return self.choices.pop(0)
 
     def permute_and_flip(self, utilities: Counts, preference: SelectionRate) -> int:
-        """Make the next choice; its law is summed over all orders in which the coins may be tossed."""
+        """Return the next prescribed choice; its probability is summed over all orders of the coins."""
         chosen = self.choices.pop(0)
         heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
         orders = permutations(range(utilities.size))
-        law = sum(math.prod(1.0 - heads[: utilities.size][list(o[: o.index(chosen)])]) for o in orders) * heads[chosen]
-        self.log += math.log(law / math.factorial(utilities.size)) if law > 0 else -math.inf
+        weight = heads[chosen] * sum(math.prod(1.0 - heads[list(o[: o.index(chosen)])]) for o in orders)
+        self.log += math.log(weight / math.factorial(utilities.size)) if weight > 0 else -math.inf
         return chosen
 
 
@@ -109,25 +107,25 @@ class _ForestViews:
             margins = tuple(contingency(one, (attribute,)) for attribute in (0, 1))
             others = [other for other in every if _replaced(one, other)]
             for first, choice in product([*product(views, repeat=2), margins], (0, 1)):
-                here = self._run(one, first, choice)
+                run = self._run(one, first, choice)
                 for other in others:
-                    loss = self._loss(here, self._run(other, (*first, *here.seen[2:]), choice))
+                    loss = self._loss(run, self._run(other, (*first, *run.seen[2:]), choice))
                     if loss > worst:
                         worst = loss
-                        witness = f"{_told(one)} against {_told(other)}; outputs only"
+                        witness = f"{_format_counts(one)} against {_format_counts(other)}; outputs only"
         if isinstance(self.learner, TreeNetwork):
             worst = zcdp_epsilon(worst, self.learner.delta)
         return ExactLoss(loss=worst, witness=witness)
 
-    def _loss(self, here: _PrescribedSource, there: _PrescribedSource) -> float:
+    def _loss(self, first: _PrescribedSource, second: _PrescribedSource) -> float:
         """Return the log ratio under pure epsilon, rho under zCDP."""
         if isinstance(self.learner, PrivBayes):
-            return here.log - there.log
-        if here.sigmas != there.sigmas:  # noise whose size depends on the records gives itself away
+            return first.log - second.log
+        if first.sigmas != second.sigmas:  # the size of the noise would depend on the records
             return math.inf
-        tables = zip(here.seen, there.seen, here.sigmas, strict=True)
+        tables = zip(first.seen, second.seen, first.sigmas, strict=True)
         rho = sum(float(((one - other) ** 2).sum()) / (2.0 * sigma**2) for one, other, sigma in tables)
-        tilts = zip(here.tilts, there.tilts, strict=True)
+        tilts = zip(first.tilts, second.tilts, strict=True)
         return rho + sum(choice_rho(float(np.ptp(one - other))) for one, other in tilts)
 
     def _run(self, records: Records, tables: Sequence[Counts], choice: int) -> _PrescribedSource:
@@ -141,12 +139,12 @@ def _replaced(one: Records, other: Records) -> bool:
     return int(np.abs(contingency(one, (0, 1)) - contingency(other, (0, 1))).sum()) == 2
 
 
-def _told(records: Records) -> str:
+def _format_counts(records: Records) -> str:
     return f"counts {contingency(records, (0, 1)).ravel().tolist()}"
 
 
 def _network_cases() -> list[Case]:
-    """Return the cases of the networks room."""
+    """Return one case per learner and kind of budget plan."""
     forest = PrivBayes(epsilon=1.5, split=BudgetSplit())
     independent = PrivBayes(epsilon=1.5)
     tree = TreeNetwork(epsilon=1.5, delta=1e-6, split=BudgetSplit())

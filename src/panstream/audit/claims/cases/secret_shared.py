@@ -1,7 +1,7 @@
-"""Two machines: every covered look at the shipped steps, and every way to lose what they promise.
+"""Two participants: all covered looks at the shipped steps, and controls that violate each assumption.
 
 Noise has e**-kappa = 1/2 and wraps around at 3, so that one draw loses ln 3/2, and two draws together .0606. The claim
-is one draw's loss for each answer: that of somebody who saw the other machine draw.
+is one draw's loss for each answer: an attacker who copied the other participant in that step has its draw.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _NOISE = DiscreteLaplace.at_most(math.log(2))
 # The loss of one draw, modulo 3 and modulo 2
 _ONE = math.log(3 / 2)
 _CAPPED = math.log(5 / 4)
-_BOTH = math.log(3) + math.log(1 - 3 / 4 + 3 / 4 * 3 / 2)  # one look at such cells, and one answer
-_NOBODY, _COMES, _LEAVES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1), (1, 0)))
+_BOTH = math.log(3) + math.log(1 - 3 / 4 + 3 / 4 * 3 / 2)  # one copy of both shares of noised cells, and one answer
+_NOTHING, _COMES, _LEAVES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1), (1, 0)))
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """The largest loss over some sets of looks at one program."""
+    """Computes the largest loss of one program over some sets of looks."""
 
     views: Callable[[], SharedViews]
     program: tuple[Kind, ...]
     actions: tuple[Dealt, ...]
     looks: Sequence[Iterable[Look]] = ()
-    most: int | None = None  # steps in which the user does something, where that is bounded
+    max_active_steps: int | None = None  # of the user
 
     def __call__(self) -> ExactLoss:
-        """Return the loss and the looks that show it."""
+        """Return the largest loss and the looks that attain it."""
         views = self.views()
         worst = -1.0
         shown = frozenset[Look]()
@@ -72,7 +72,7 @@ class _Measure:
         return [
             tuple(None if choice is None else self.actions[choice] for choice in stream)
             for stream in product(*choices)
-            if self.most is None or sum(bool(choice) for choice in stream) <= self.most
+            if self.max_active_steps is None or sum(bool(choice) for choice in stream) <= self.max_active_steps
         ]
 
 
@@ -85,7 +85,7 @@ def _bits(form: type[SharedViews] = SharedViews, releases: int = 1, modulus: int
 
 
 def _lasting(steps: int) -> list[list[Look]]:
-    """Return looks of somebody who sees one machine all the time, and the other in one epoch."""
+    """Return sets of looks at one participant in all epochs and steps, and at the other in one epoch."""
     look_sets = []
     for who, other, epoch in product("AB", "AB", range(steps + 1)):
         always: list[Look] = [(who, period, number) for period in ("epoch", "step") for number in range(steps + 1)]
@@ -97,7 +97,7 @@ _RETRY: tuple[Kind, ...] = ("rows", "answers", "rows", "answers")
 
 
 def _around_a_retry() -> list[frozenset[Look]]:
-    """Return the covered looks at a program whose first two rounds are given up: they end no epoch."""
+    """Return the covered looks at a program whose first two rounds are aborted, so that they end no epoch."""
     return [
         looks
         for looks in covered_looks(len(_RETRY))
@@ -114,25 +114,24 @@ _ARRIVES = (np.zeros(1, np.uint8),), (np.full(1, 2, np.uint8),)
 
 
 def _sound() -> Iterator[Case]:
-    here = (_NOBODY, _COMES)
+    present = (_NOTHING, _COMES)
     moved = SaturatingCounters(cells=1, tau=2, low=1, noise=_NOISE, ring=Ring(2))
     twice = [looks for looks in covered_looks(3) if {who for who, _, epoch in looks if epoch in (1, 3)} < {"A", "B"}]
     for name, claimed, measure in (
-        ("bits", _ONE, _Measure(_bits(), ("rows", "answers"), (_NOBODY, _COMES, _LEAVES))),
-        ("two answers", 2 * _ONE, _Measure(_bits(releases=2), ("rows", "answers", "answers"), here, twice)),
+        ("bits", _ONE, _Measure(_bits(), ("rows", "answers"), (_NOTHING, _COMES, _LEAVES))),
+        ("two answers", 2 * _ONE, _Measure(_bits(releases=2), ("rows", "answers", "answers"), present, twice)),
         ("thermometers", _CAPPED, _Measure(_of(moved, width=2), ("rows", "answers"), _ARRIVES)),
         ("sums", _CAPPED, _Measure(_of(_sum(1, 2)), ("rows", "idle", "answers"), _ADDED)),
-        ("a step taken again", _CAPPED, _Measure(_bits(Retried, modulus=2), _RETRY, here, _around_a_retry())),
+        ("a step taken again", _CAPPED, _Measure(_bits(Retried, modulus=2), _RETRY, present, _around_a_retry())),
         ("a tick taken again", _CAPPED, _Measure(_of(_sum(1, 2), Retried), _RETRY, _ADDED, _around_a_retry())),
         ("sums, two ticks", _CAPPED, _Measure(_of(_sum(2, 2)), ("rows", "answers", "answers"), _ADDED)),
     ):
         yield Case(name=f"Two machines, {name}", kind="production", claimed=claimed, exact=measure)
-    measure = _Measure(_bits(Noisy), ("rows", "answers", "rows"), here, _lasting(3))
+    measure = _Measure(_bits(Noisy), ("rows", "answers", "rows"), present, _lasting(3))
     yield Case(name="Two machines, noisy cells, both once", kind="production", claimed=_BOTH, exact=measure)
 
 
 def _mistakes() -> Iterator[Case]:
-    here = (_NOBODY, _COMES)
     a = "A"
     b = "B"
     first_only = ((a, "epoch", 1), (b, "epoch", 2))
@@ -144,11 +143,11 @@ def _mistakes() -> Iterator[Case]:
         steps: str,
         looks: Iterable[Look],
         claimed: float = 0.0,
-        most: int | None = 1,
+        max_active_steps: int | None = 1,
     ) -> Case:
         program: Any = tuple(steps.split("-"))
-        actions = _ADDED if views is sums else here
-        measure = _Measure(views, program, actions, [looks], most=most)
+        actions = _ADDED if views is sums else (_NOTHING, _COMES)
+        measure = _Measure(views, program, actions, [looks], max_active_steps)
         return Case(name=name, kind="control", claimed=claimed, exact=measure, represents=represents)
 
     sums = _of(_sum(1), Unblinded)
@@ -204,7 +203,8 @@ def _mistakes() -> Iterator[Case]:
     watched = [(a, period, number) for period in ("epoch", "step") for number in range(5)]
     yield case(
         "Release drawn again after a crash, two machines", "a machine that opens an answer before the step is decided",
-        _bits(DrawnAgain, modulus=2), "-".join(_RETRY), watched, claimed=_CAPPED, most=None,
+        _bits(DrawnAgain, modulus=2), "-".join(_RETRY), watched, claimed=_CAPPED,
+        max_active_steps=None,
     )  # fmt: skip
     yield case(
         "Noise used again for other rows", "a retry that draws no noise and has other rows",
@@ -235,13 +235,14 @@ def _two_draws() -> float:
 
 
 def _halves(epsilon: float = 1.0) -> ExactLoss:
-    """Return the loss of half a draw: the difference of two numbers with the law NB(1/2, e**-epsilon)."""
+    """Return the loss of half a draw: the difference of two NB(1/2, e**-epsilon) numbers."""
     q = math.exp(-epsilon)
     size = 1 << 10
     k = np.arange(1, size)
     half = np.concatenate([[1.0], np.cumprod(q * (k - 0.5) / k)]) * math.sqrt(1 - q)
-    law = np.array([float(half[: size - lag] @ half[lag:]) for lag in range(64)])
-    return ExactLoss(loss=float(np.log(law[:-1] / law[1:]).max()), witness="the answer, and one machine's own draw")
+    chances = np.array([float(half[: size - lag] @ half[lag:]) for lag in range(64)])
+    loss = float(np.log(chances[:-1] / chances[1:]).max())
+    return ExactLoss(loss=loss, witness="the answer, and one machine's own draw")
 
 
 CASES = (_sound, _mistakes)

@@ -1,4 +1,4 @@
-"""Tables of a stream: the linear program on all cells, and controls with one of the two noises, or a level, missing."""
+"""Streaming tables: the linear program on all cells, and controls without start noise, release noise or a level."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from panstream.algorithms.continual.noisy_tree import TreeState
 from panstream.audit.claims.case import Case
-from panstream.audit.claims.exact import linear_case
+from panstream.audit.claims.exact import linear_case, with_update_replaced
 from panstream.core.estimate import Estimate
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.streaming_tables import StreamingTables
@@ -26,10 +26,10 @@ def _records(*rows: tuple[str, str]) -> Step:
 
 
 class _Joined(StreamingTables):
-    """The shipped tables, with a merge as a step."""
+    """The library's tables, with a merge as a step."""
 
     def joined(self, state: TreeState, rng: NoiseSource) -> Estimate:
-        """Merge with a site at which nothing happened; shows nothing."""
+        """Merge with a site without records; publishes nothing."""
         other = StreamingTables.initial_state(self, rng)
         other.ticks = state.ticks
         other.digits[:] = state.digits
@@ -50,7 +50,7 @@ class _NoStart(StreamingTables):
 
 
 class _NoFresh(StreamingTables):
-    """Shows the open leaf as it is."""
+    """Publishes the open leaf without fresh noise."""
 
     def tick(self, state: TreeState, rng: NoiseSource) -> Estimate:
         """Publish without fresh noise."""
@@ -59,7 +59,7 @@ class _NoFresh(StreamingTables):
 
 
 class _OneTableFree(StreamingTables):
-    """Forgets that a record is in a pair's table too."""
+    """Ignores that a record is also in a pair's table."""
 
     @property
     def laws(self) -> Any:
@@ -70,18 +70,14 @@ class _OneTableFree(StreamingTables):
 
 
 def _streaming_cases() -> Iterator[Case]:
-    """Yield one level and two, announced looks, users, a merge, and the controls."""
+    """Yield one level and two, announced intrusions, users, a merge, and the controls."""
     nothing = _records(_ONE)
     slots = [nothing, tick()] * 3
     tiny: dict[str, Any] = {"domain": _DOMAIN, "epsilon": 1.0, "horizon": 3}
 
-    def neighbours(stream: list[Step], *rows: tuple[str, str]) -> list[list[Step]]:
-        indices = [index for index, step in enumerate(stream) if step.verb == "update"]
-        return [[*stream[:index], _records(_ONE, *rows), *stream[index + 1 :]] for index in indices]
-
     def case(name: str, algorithm: StreamingTables, stream: list[Step], *rows: tuple[str, str], **options: Any) -> Case:
-        streams = neighbours(stream, *(rows or (_OTHER,)))
-        return linear_case(algorithm, stream, streams, name=name, sampled=False, runs=200, **options)
+        neighbours = with_update_replaced(stream, _records(_ONE, *(rows or (_OTHER,))))
+        return linear_case(algorithm, stream, neighbours, name=name, sampled=False, runs=200, **options)
 
     yield case("StreamingTables", StreamingTables(**tiny, levels=1), slots)
     yield case("StreamingTables, two levels", StreamingTables(**tiny, levels=2), slots)

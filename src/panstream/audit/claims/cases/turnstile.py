@@ -1,4 +1,4 @@
-"""Turnstile: modular counters on small fields, with weights of both signs.
+"""Turnstile algorithms: modular counters on small fields, with weights of both signs.
 
 The controls are the published algorithms: a finite set of noise, and noise in floating point.
 """
@@ -23,7 +23,7 @@ from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
 from panstream.papers.as_printed.mir import PublishedCroppedSum, PublishedDistinct
 from panstream.primitives.noise import NoiseSource
-from panstream.testing.enumeration import Step, enumerate_streams, refresh, release, update
+from panstream.testing.enumeration import Step, Stream, enumerate_streams, refresh, release, update
 
 _PAPER = "Mir et al. 2011"
 _GRID = float(1 << 53)
@@ -35,9 +35,12 @@ def _weights(*values: int, user: Any = 0) -> list[Step]:
 
 
 def _moved(pairs: Iterable[tuple[int, int]]) -> list[Scenario]:
-    """Return pairs of streams in which some weight of user 0 goes to user 1 instead."""
-    streams = [tuple((*_weights(a, b, user=user), release()) for user in (0, 1)) for a, b in pairs]
-    return [Scenario(pairs=[(first, second) for first, second in streams])]
+    """Return pairs of streams in which user 1 has the events of user 0."""
+
+    def stream(weights: tuple[int, int], user: int) -> Stream:
+        return (*_weights(*weights, user=user), release())
+
+    return [Scenario(pairs=[(stream(weights, 0), stream(weights, 1)) for weights in pairs])]
 
 
 def _case(
@@ -77,7 +80,7 @@ def _legendre() -> Iterator[Case]:
 
 
 def _released_twice_and_replaced() -> Iterator[Case]:
-    """Yield options that the other counters share."""
+    """Yield the options that the other counters have in common."""
     kinds: list[tuple[Any, dict[str, Any], list[tuple[int, int]]]] = [
         (BlockCounter, {"crop": 2, "largest": 4}, [(1, 0), (1, 2), (3, 0), (3, 2)]),
         (
@@ -88,7 +91,7 @@ def _released_twice_and_replaced() -> Iterator[Case]:
         (ProfileSketch, {"largest": 1}, [(1, 1), (0, 1), (1, 2)]),
     ]
     for kind, more, pairs in kinds:
-        small = kind is ProfileSketch  # one noisy number per residue: a narrow window keeps it enumerable
+        small = kind is ProfileSketch  # one noisy number per residue, enumerable only in a narrow window
         twice = kind(universe=1, epsilon=1.0, releases=2, **more)
         streams = enumerate_streams(_TWICE, _weights(0, 1) if small else _weights(0, 1, 2, 3))
         yield _case("two releases", twice, [Scenario(streams)], window=(0, 1) if small else None)
@@ -106,10 +109,10 @@ def _rounded(algorithm: PublishedCroppedSum, first: bool) -> bool:
 
 
 class _NotRestarted(SecondMoment):
-    """Goes on after a release with the counters that were released. Never use it, nor the other one."""
+    """Continues after a release with the released counters. A control: never use it, nor the other one."""
 
     def release(self, state: SketchState, rng: NoiseSource) -> Estimate:
-        """Publish, and put back what was there before."""
+        """Publish, and restore the counters."""
         previous_counters = state.counters.copy()
         estimate = SecondMoment.release(self, state, rng)
         state.counters[:] = previous_counters
@@ -132,7 +135,7 @@ def _rows(*weights: int | None, **more: str) -> list[Step]:
 
 
 def _moments() -> Iterator[Case]:
-    """Yield the signed sketches: a row of either sign in any step, releases between rows, and announced looks."""
+    """Yield the signed sketches: rows of either sign, releases between rows, and announced intrusions."""
     second = SecondMoment(epsilon=1.0, expected=1000.0, buckets=16, max_weight=2, releases=2)
     stream = _rows(0, 0, None, 0, None, 0)
     rows = [index for index, step in enumerate(stream) if step.verb == "update"]
@@ -184,7 +187,7 @@ def _moments() -> Iterator[Case]:
 
 
 def _counters() -> Iterator[Case]:
-    """Yield the other counters."""
+    """Yield the block counter, the heavy-hitter count and the profile sketch."""
     heavy = partial(HeavyHitterCount, universe=1, epsilon=1.5, min_net_weight=0)
     yield _case("", BlockCounter(universe=1, epsilon=0.7, crop=2, largest=12))
     yield _case("", heavy(threshold=2, largest=5))
@@ -197,7 +200,7 @@ def _counters() -> Iterator[Case]:
 
 
 def _published() -> Iterator[Case]:
-    """Yield the paper's algorithms."""
+    """Yield two algorithms as printed in the paper."""
     yield Case(
         name="Mir's Algorithm 1 as printed",
         kind="control",
