@@ -21,11 +21,11 @@ from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
 from panstream.audit.claims.cases import cases_in
 from panstream.audit.claims.cases.continual import _slots, _with_added, _with_events, _with_refreshes, _with_two_events
+from panstream.audit.claims.cases.distinct import _id_in
+from panstream.audit.claims.cases.known_mistakes import _Unnoticed
 from panstream.audit.claims.exact import presence_scenarios
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.hybrid import HybridMechanism
-from panstream.primitives.inputs import items
-from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import Coin, DiscreteLaplace
 from panstream.primitives.packed_bits import get_bit, popcount
 from panstream.privacy.joint_loss import kappa_for
@@ -156,16 +156,9 @@ def _() -> Case:
     return presence(FromZero, crop=2)
 
 
-def id_in(algorithm: Any, cell: int) -> int:
-    """Return the first integer that falls into ``cell``."""
-    with Scratch() as scratch:
-        found = np.concatenate([chunk.copy() for chunk in algorithm.table.rows(items(range(512)), scratch)])
-    return int(np.flatnonzero(found == cell)[0])
-
-
 def bitmap(kind: Any, cell: int = 0, **size: int) -> Case:
     algorithm = kind(epsilon=1.0, **{"buckets": 1, "levels": 1, **size})
-    streams = enumerate_streams([None, None, release()], [NOTHING, update([id_in(algorithm, cell)])])
+    streams = enumerate_streams([None, None, release()], [NOTHING, update([_id_in(algorithm, cell)])])
     return case_of(algorithm, streams, window=(-1, 2))
 
 
@@ -328,16 +321,12 @@ def _() -> Case:
 
 @sabotage("two looks in one phase")
 def _() -> Case:
-    class Unnoticed(OptBern):
-        def refresh(self, state: Any, rng: Any) -> None:
-            """Nothing."""
-
     scenario = Scenario(enumerate_streams([refresh(), None], [NOTHING, APPEAR]), (2,))
     return Case(
         name="two looks",
         kind="production",
         claimed=1.0,
-        exact=Enumeration(Unnoticed(universe=1, epsilon=1.0), (-1, 2), [scenario]),
+        exact=Enumeration(_Unnoticed(universe=1, epsilon=1.0), (-1, 2), [scenario]),
     )
 
 

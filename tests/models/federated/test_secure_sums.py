@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sqlite3
 from dataclasses import replace
@@ -58,13 +59,9 @@ def ask(holder: Holder, question: JoinSum | SubmitSum) -> object:
 
 
 def closing(question: JoinSum, everybody: list[Holder]) -> SubmitSum:
-    openings = []
-    for holder in everybody:
-        opening = ask(holder, question)
-        assert isinstance(opening, KeyAnnouncement)
-        openings.append(opening)
-    fields = {each: getattr(question, each) for each in ("run", "domain", "tables", "members", "colluders")}
-    return SubmitSum(**fields, openings=tuple(openings))
+    openings = [ask(holder, question) for holder in everybody]
+    assert all(isinstance(opening, KeyAnnouncement) for opening in openings)
+    return SubmitSum.after(question, openings)  # type: ignore[arg-type]
 
 
 def test_the_sum_is_exact_up_to_the_noise_it_announces() -> None:
@@ -99,41 +96,25 @@ def test_the_honest_parts_together_have_the_noise_of_one_holder(members: int, co
     assert 1 / budget <= honest <= 1.01 / budget
 
 
+def convolved(sigma: float, parts: int) -> NDArray[np.float64]:
+    """The exact distribution of a sum of discrete Gaussians, as an array around 0."""
+    reach = math.ceil(16 * sigma)
+    one = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+    return functools.reduce(np.convolve, [one / one.sum()] * parts)
+
+
+def renyi(distribution: NDArray[np.float64], alpha: float) -> float:
+    """The divergence of order alpha between a distribution and itself moved by one."""
+    logs = np.log(distribution[distribution > 1e-100])  # beyond, less than 1e-90 of the sum
+    return math.log(float(np.exp(alpha * logs[1:] + (1 - alpha) * logs[:-1]).sum())) / (alpha - 1)
+
+
 @pytest.mark.parametrize(("spread", "parts"), [(3.0, 2), (3.0, 7), (4.5, 3)])
 def test_added_discrete_noise_costs_what_one_of_its_variance_costs(spread: float, parts: int) -> None:
     """Exact convolution: the Rényi divergence of all orders to a neighbour stays below alpha/(2·m·s²)·(1 + 1e-9)."""
-    reach = 60
-    values = np.arange(-reach, reach + 1)
-    one = np.exp(-(values**2) / (2 * spread**2))
-    one /= one.sum()
-    law = one
-    for _ in range(parts - 1):
-        law = np.convolve(law, one)
-    law = law[law > 1e-100]  # beyond, less than 1e-90 of any sum below
-    here = np.log(law[1:])
-    there = np.log(law[:-1])
+    summed = convolved(spread, parts)
     for alpha in (1.5, 2.0, 4.0, 16.0):
-        divergence = math.log(float(np.exp(alpha * here + (1 - alpha) * there).sum())) / (alpha - 1)
-        assert divergence <= alpha / (2 * parts * spread**2) * (1 + 1e-9) + 1e-12
-
-
-def convolved(law: DiscreteGaussian, parts: int) -> NDArray[np.float64]:
-    """The exact law of a sum of discrete Gaussians, as an array around 0."""
-    reach = math.ceil(16 * law.sigma)
-    one = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * law.sigma**2))
-    one /= one.sum()
-    found = one
-    for _ in range(parts - 1):
-        found = np.convolve(found, one)
-    return found
-
-
-def renyi(law: NDArray[np.float64], alpha: float) -> float:
-    """The divergence of order alpha between a law and itself moved by one."""
-    kept = law[law > 1e-100]
-    here = np.log(kept[1:])
-    there = np.log(kept[:-1])
-    return math.log(float(np.exp(alpha * here + (1 - alpha) * there).sum())) / (alpha - 1)
+        assert renyi(summed, alpha) <= alpha / (2 * parts * spread**2) * (1 + 1e-9) + 1e-12
 
 
 @pytest.mark.parametrize(("members", "colluders"), [(3, 1), (4, 2), (10, 3), (30, 10)])
@@ -141,13 +122,13 @@ def test_a_table_costs_no_more_than_is_charged_at_the_least_noise_that_is_allowe
     """The shipped parts, convolved exactly: a replaced record moves two cells, at every order below the charge."""
     budget = 1 / (9.0001 * (members - colluders))  # parts with a standard deviation just above 3
     table = Table(attributes=(0,), budget=budget)
-    names = tuple(f"h{at:02}" for at in range(members))
-    given = {"run": "r", "domain": SCHEMA, "tables": (table,), "members": names, "colluders": colluders}
-    openings = tuple(KeyAnnouncement(key=f"{at:064x}", signature="0" * 128) for at in range(members))
-    charge = SubmitSum(**given, openings=openings).loss().rho  # type: ignore[arg-type]
-    law = convolved(noise_share(budget, members, colluders), members - colluders)
+    names = tuple(f"h{number:02}" for number in range(members))
+    join = JoinSum(run="r", domain=SCHEMA, tables=(table,), members=names, colluders=colluders)
+    openings = [KeyAnnouncement(key=f"{number:064x}", signature="0" * 128) for number in range(members)]
+    charge = SubmitSum.after(join, openings).loss().rho
+    summed = convolved(noise_share(budget, members, colluders).sigma, members - colluders)
     for alpha in (1.1, 2.0, 5.0, 20.0):
-        assert 2 * renyi(law, alpha) <= alpha * charge + 1e-12
+        assert 2 * renyi(summed, alpha) <= alpha * charge + 1e-12
 
 
 @pytest.mark.parametrize(("spread", "parts"), [(0.5, 2), (0.5, 4), (0.7, 3), (1.0, 5)])
@@ -156,13 +137,13 @@ def test_the_papers_bound_holds_where_it_can_be_seen(spread: float, parts: int) 
 
     Exact for one cell, d = 1, moved by D = 1; without τ it fails at the smallest noise, so the constant is needed.
     """
-    law = convolved(DiscreteGaussian.at_least(spread), parts)
+    summed = convolved(DiscreteGaussian.at_least(spread).sigma, parts)
     tau = 10 * math.fsum(math.exp(-2 * math.pi**2 * spread**2 * k / (k + 1)) for k in range(1, parts))
     e = min(math.sqrt(1 / (parts * spread**2) + tau / 2), 1 / (math.sqrt(parts) * spread) + tau)
-    found = max(renyi(law, alpha) / alpha for alpha in (1.05, 1.5, 2.0, 4.0, 16.0))
-    assert found <= e**2 / 2
+    rho = max(renyi(summed, alpha) / alpha for alpha in (1.05, 1.5, 2.0, 4.0, 16.0))
+    assert rho <= e**2 / 2
     if spread == 0.5:
-        assert found > 1 / (2 * parts * spread**2)
+        assert rho > 1 / (2 * parts * spread**2)
 
 
 def test_the_margin_covers_the_papers_excess_at_any_size() -> None:

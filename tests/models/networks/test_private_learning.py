@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from panstream.audit.claims.cases.networks import _PrescribedSource, _replaced
 from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.models.networks import BudgetSplit, Domain, PrivBayes, Records, TreeNetwork, contingency
 from panstream.models.networks import tree_network as tree
@@ -24,58 +25,9 @@ TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
 CELLS = list(itertools.product((0, 1), repeat=2))
 
 
-class Scripted(NoiseSource):
-    """Puts prescribed outcomes in place of noise and choices, and keeps the log probability of each."""
-
-    __slots__ = ("choices", "log", "outcomes", "seen")
-
-    is_secure = False
-
-    def __init__(self, outcomes: Sequence[NDArray[np.int64]] = (), choices: Sequence[int] = ()) -> None:
-        super().__init__()
-        self.outcomes = list(outcomes)
-        self.choices = list(choices)
-        self.log = 0.0
-        self.seen: list[NDArray[np.int64]] = []
-
-    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        self.seen.append(values.copy())
-        wanted = self.outcomes.pop(0) if self.outcomes else values.copy()
-        self.log -= law.kappa * float(np.abs(wanted - values).sum())  # what does not depend on the data cancels
-        values[:] = wanted
-
-    def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        self.add_discrete_laplace(values, law)
-        assert values.sum() == self.seen[-1].sum()
-
-    def add_joint_laplace(self, tables: Sequence[NDArray[np.int64]], law: DiscreteLaplace) -> None:
-        farthest = 0.0
-        for values in tables:
-            self.seen.append(values.copy())
-            wanted = self.outcomes.pop(0) if self.outcomes else values.copy()
-            assert wanted.sum() == values.sum()
-            farthest = max(farthest, float(np.abs(wanted - values).sum()))
-            values[:] = wanted
-        self.log -= law.kappa * farthest
-
-    def permute_and_flip(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
-        chosen = self.choices.pop(0)
-        heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
-        law = 0.0
-        for order in itertools.permutations(range(utilities.size)):
-            ahead = order[: order.index(chosen)]
-            law += math.prod(1.0 - heads[each] for each in ahead) * heads[chosen]
-        self.log += math.log(law / math.factorial(utilities.size)) if law > 0 else -math.inf
-        return chosen
-
-
 def data_sets(n: int) -> Iterator[Records]:
     for rows in itertools.combinations_with_replacement(CELLS, n):
         yield Records(TINY, np.array(rows, np.uint16).T)
-
-
-def are_neighbours(one: Records, other: Records) -> bool:
-    return int(np.abs(contingency(one, (0, 1)) - contingency(other, (0, 1))).sum()) == 2
 
 
 def worst_loss(learner: PrivBayes, n: int, grid: Sequence[int]) -> float:
@@ -86,17 +38,17 @@ def worst_loss(learner: PrivBayes, n: int, grid: Sequence[int]) -> float:
     every = list(data_sets(n))
     worst = 0.0
     for one in every:
-        margins = [contingency(one, (at,)) for at in (0, 1)]
-        views = [np.array([each, n - each], np.int64) for each in grid]
-        firsts = [*itertools.product(views, repeat=2), tuple(margins)]
-        others = [other for other in every if are_neighbours(one, other)]
+        margins = tuple(contingency(one, (attribute,)) for attribute in (0, 1))
+        views = [np.array([zeros, n - zeros], np.int64) for zeros in grid]
+        firsts = [*itertools.product(views, repeat=2), margins]
+        others = [other for other in every if _replaced(one, other)]
         for first, choice in itertools.product(firsts, (0, 1)):
-            here = Scripted(first, [choice])
-            learner.fit(one, here)
+            first_run = _PrescribedSource(first, [choice])
+            learner.fit(one, first_run)
             for other in others:
-                there = Scripted((*first, *here.seen[2:]), [choice])
-                learner.fit(other, there)
-                worst = max(worst, here.log - there.log)
+                second_run = _PrescribedSource((*first, *first_run.seen[2:]), [choice])
+                learner.fit(other, second_run)
+                worst = max(worst, first_run.log - second_run.log)
     return worst
 
 
@@ -174,15 +126,12 @@ class Spy(SeededSource):
         self.rho += 2 / (2 * law.sigma**2)
         super().add_discrete_gaussian(values, law)
 
-    def _choice(self, preference: SelectionRate, sensitivity: float) -> float:
-        return 2 * sensitivity * preference.rate
-
     def permute_and_flip(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
-        self.epsilon += self._choice(preference, self.sensitivity)
+        self.epsilon += 2 * self.sensitivity * preference.rate
         return super().permute_and_flip(utilities, preference)
 
     def exponential(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
-        self.rho += self._choice(preference, 2.0) ** 2 / 8
+        self.rho += (2 * 2.0 * preference.rate) ** 2 / 8
         return super().exponential(utilities, preference)
 
     sensitivity = 2.0  # of the gain; R's is 3n - 2 of its own units
@@ -273,9 +222,8 @@ def test_hopeless_budgets_buy_marginals_only() -> None:
 @pytest.mark.parametrize("degree", [0, 1, 2, 3, 7])
 def test_degree_k_needs_n_minus_k_tables(degree: int) -> None:
     learned = PrivBayes(epsilon=2.0, score="R", degree=degree).fit(chain(500))
-    families = [table for table in learned.tables[4:]]
     assert learned.network.degree == min(degree, 3)
-    assert len(families) == max(4 - degree, 1)
+    assert len(learned.tables) - 4 == max(4 - degree, 1)
 
 
 def test_theta_limits_the_size_of_families() -> None:
@@ -296,8 +244,6 @@ def test_one_attribute_spends_all_on_its_table() -> None:
 
 
 def test_a_budget_cannot_be_overdrawn() -> None:
-    from fractions import Fraction
-
     with NoiseSource() as rng:
         for budget in (PureBudget(1.0), ZcdpBudget(1.0, 1e-6)):
             budget.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), rng)
@@ -343,10 +289,10 @@ def test_edges_never_close_a_cycle() -> None:
 @pytest.mark.parametrize(("sizes", "binary"), [((2, 2, 2), True), ((2, 3, 2), False), ((3, 3, 3), False)])
 def test_scores_are_told_whether_all_attributes_have_two_values(sizes: tuple[int, ...], binary: bool) -> None:
     """Mutual information moves less between two values, so a wrong answer would be a wrong claim."""
-    told = []
+    arguments = []
 
     def sensitivity(records: int, two: bool) -> int:
-        told.append((records, two))
+        arguments.append((records, two))
         return 1
 
     domain = Domain({f"a{at}": [str(value) for value in range(size)] for at, size in enumerate(sizes)})
@@ -354,4 +300,4 @@ def test_scores_are_told_whether_all_attributes_have_two_values(sizes: tuple[int
     score = _Score(lambda table: 0, sensitivity)
     with NoiseSource() as rng:
         _greedy_families(records, score, _ParentSets(degree=1), PureBudget(1.0), Fraction(1), rng, lambda *_: None)
-    assert told == [(20, binary)]
+    assert arguments == [(20, binary)]

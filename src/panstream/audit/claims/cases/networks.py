@@ -54,6 +54,7 @@ class _PrescribedSource(NoiseSource):
     def add_balanced_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
         """Do the same: given the sum, the distribution is proportional to that of independent noise."""
         self.add_discrete_laplace(values, law)
+        assert values.sum() == self.seen[-1].sum(), "a prescribed table with another sum is impossible"
 
     def add_joint_laplace(self, tables: Sequence[Counts], law: DiscreteLaplace) -> None:
         """Do the same for tables with joint noise: the largest distance counts."""
