@@ -47,6 +47,17 @@ def test_there_is_a_state_of_every_algorithm() -> None:
     assert {type(specimen.algorithm).__name__ for specimen in specimens()} <= algorithms
 
 
+def continue_after_restart(engine: Engine) -> None:
+    """Earlier releases are known, the file is not read twice, and the open windows are answered."""
+    published = {(release.query, release.number) for release in engine.log.history()}
+    assert ("visitors", 1) in published
+    assert engine.release_count("visitors") == 1
+    ingest(engine, ["visits.csv"])  # all of it was read
+    engine.finish()
+    assert published < {(release.query, release.number) for release in engine.log.history()}
+    assert engine.finished("visitors of the day") is False
+
+
 @pytest.mark.parametrize("store", STORES, ids=lambda path: path.name)
 def test_a_store_is_opened_and_goes_on(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / "store"
@@ -56,15 +67,8 @@ def test_a_store_is_opened_and_goes_on(store: Path, tmp_path: Path, monkeypatch:
     assert before is not None
     monkeypatch.chdir(HERE)
     with Engine(replace(load_config(HERE / "store.toml"), directory=directory)) as engine:
-        assert engine._checkpoint.parts(engine._queries, engine._checkpoint.unpublished) == before
-        published = [(release.query, release.number) for release in engine.log.history()]
-        assert ("visitors", 1) in published
-        assert engine.release_count("visitors") == 1
-        ingest(engine, ["visits.csv"])  # all of it was read
-        engine.finish()
-        answers = {(release.query, release.number) for release in engine.log.history()}
-        assert set(published) < answers
-        assert engine.finished("visitors of the day") is False
+        assert engine._kept.parts(engine._queries, engine._kept.unpublished) == before
+        continue_after_restart(engine)
 
 
 @pytest.mark.parametrize("store", CLUSTERS, ids=lambda path: path.name)
@@ -77,14 +81,7 @@ def test_a_cluster_is_opened_and_goes_on(
     monkeypatch.chdir(HERE)
     config = replace(load_config(HERE / "store.toml"), directory=directory)
     with ClusterEngine(config, InProcessShardTransport(shards), positions=True) as engine:
-        published = [(release.query, release.number) for release in engine.log.history()]
-        assert ("visitors", 1) in published
-        assert engine.release_count("visitors") == 1
-        ingest(engine, ["visits.csv"])  # all of it was read
-        engine.finish()
-        answers = {(release.query, release.number) for release in engine.log.history()}
-        assert set(published) < answers
-        assert engine.finished("visitors of the day") is False
+        continue_after_restart(engine)
     assert read_shard_count(directory) == shards
 
 

@@ -33,6 +33,7 @@ from panstream.engine.runtime.ingest import ingest  # noqa: E402
 from panstream.engine.storage.ledger_file import charge_ledgers  # noqa: E402
 from panstream.models.networks import BayesianNetwork, Bins, Domain, Mixture, to_json  # noqa: E402
 from panstream.privacy.claim import Claim  # noqa: E402
+from panstream.testing.enumeration import update  # noqa: E402
 from tests.conformance.specimens import specimens  # noqa: E402
 
 
@@ -45,26 +46,27 @@ def write_states(directory: Path) -> None:
             continue
         monitor = specimen.algorithm.start()
         for batch in specimen.batches:
-            keywords = dict(batch)
-            ids = [keywords.pop("ids")] if "ids" in keywords else []
-            monitor.update(*ids, **keywords)
+            update(**batch).call(monitor.update)
         path.write_bytes(monitor.to_bytes())
+
+
+def _fill(engine: Engine) -> None:
+    ingest(engine, ["visits.csv"])
+    engine.release("visitors")
 
 
 def write_store(directory: Path) -> None:
     """Write the store of an engine that has read visits.csv and was stopped before the end of input."""
     config = replace(load_config(HERE / "store.toml"), directory=directory)
     with Engine(config) as engine:
-        ingest(engine, ["visits.csv"])
-        engine.release("visitors")
+        _fill(engine)
 
 
 def write_cluster(directory: Path) -> None:
     """Write the stores of a coordinator and two shards, stopped in the same place."""
     config = replace(load_config(HERE / "store.toml"), directory=directory)
     with ClusterEngine(config, InProcessShardTransport(2), positions=True) as engine:
-        ingest(engine, ["visits.csv"])
-        engine.release("visitors")
+        _fill(engine)
 
 
 @contextlib.contextmanager
@@ -81,8 +83,7 @@ def two_party_engine(directory: Path) -> Iterator[Engine]:
 def write_two_party(directory: Path) -> None:
     """Write the stores of a front end and both machines after one release."""
     with two_party_engine(directory) as engine:
-        ingest(engine, ["visits.csv"])
-        engine.release("visitors")
+        _fill(engine)
 
 
 def write_ledger(path: Path) -> None:

@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 
@@ -58,68 +59,52 @@ def test_runs_on_files_show_nothing_of_one_row(fork_server: ForkServer) -> None:
     assert report.fields > 3_000
 
 
-@pytest.mark.slow
-def test_expressions_and_views_show_nothing_of_one_row(fork_server: ForkServer) -> None:
-    some = (
-        "event removed",
-        "note: unknown",
-        "note: a number",
-        "country: unknown",
-        "path: empty",
-        "seconds: far outside",
-    )
+def audit_clean(
+    config: Path, fork_server: ForkServer, ingest_paths: Sequence[IngestPath], some: Sequence[str], **options: Any
+) -> SystemReport:
+    """Return the report on some neighbours, which must show nothing undeclared."""
     report = audit_system(
-        CONFIGURATIONS["sections"], fork_server, ingest_paths=INGEST_PATHS[:1], choose=lambda each: each.name in some
+        config, fork_server, ingest_paths=ingest_paths, choose=lambda neighbour: neighbour.name in some, **options
     )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
+    return report
 
 
 @pytest.mark.slow
-def test_access_logs_show_nothing_of_one_row(fork_server: ForkServer) -> None:
-    some = (
-        "event removed",
-        "user without a name",
-        "time: no time",
-        "path: quotes and a line break",
-        "status: no number",
-        "agent: unknown",
-        "a field missing",
-        "half a line",
-    )
-    ingest_path = IngestPath(command="run", format="log")
-    report = audit_system(
-        CONFIGURATIONS["access"], fork_server, ingest_paths=[ingest_path], choose=lambda each: each.name in some
-    )
-    assert report.ok, said(report)
-    assert report.neighbours == len(some)
+@pytest.mark.parametrize(
+    ("name", "ingest_path", "some"),
+    [
+        (
+            "sections", INGEST_PATHS[0],
+            ("event removed", "note: unknown", "note: a number", "country: unknown", "path: empty",
+             "seconds: far outside"),
+        ),
+        (
+            "access", IngestPath(command="run", format="log"),
+            ("event removed", "user without a name", "time: no time", "path: quotes and a line break",
+             "status: no number", "agent: unknown", "a field missing", "half a line"),
+        ),
+        (
+            "continual", INGEST_PATHS[3],
+            ("event removed", "event of a newcomer added", "power: NaN", "power: no number", "time: from the future"),
+        ),
+    ],
+    ids=["expressions and views", "access logs", "a server"],
+)  # fmt: skip
+def test_the_product_shows_nothing_of_one_row(
+    fork_server: ForkServer, name: str, ingest_path: IngestPath, some: tuple[str, ...]
+) -> None:
+    audit_clean(CONFIGURATIONS[name], fork_server, [ingest_path], some)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ingest_path", [INGEST_PATHS[0], INGEST_PATHS[3], INGEST_PATHS[7], INGEST_PATHS[8]], ids=str)
 def test_names_that_nobody_listed_show_nothing_of_one_row(fork_server: ForkServer, ingest_path: IngestPath) -> None:
     some = ("path: long",) if ingest_path.workers or ingest_path.command == "query" else ("event removed", "path: long")
-    report = audit_system(
-        CONFIGURATIONS["names"],
-        fork_server,
-        ingest_paths=[ingest_path],
-        choose=lambda each: each.name in some,
-        workers=lambda each: True,
-    )
-    assert report.ok, said(report)
-    assert report.neighbours == len(some)
+    report = audit_clean(CONFIGURATIONS["names"], fork_server, [ingest_path], some, workers=lambda neighbour: True)
     if ingest_path.command != "query":
         assert any("unread" in name for name in report.names)  # tables are stored before names are read
-
-
-@pytest.mark.slow
-def test_a_server_shows_nothing_of_one_row(fork_server: ForkServer) -> None:
-    some = ("event removed", "event of a newcomer added", "power: NaN", "power: no number", "time: from the future")
-    report = audit_system(
-        CONFIGURATIONS["continual"], fork_server, ingest_paths=INGEST_PATHS[3:4], choose=lambda each: each.name in some
-    )
-    assert report.ok, said(report)
-    assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
@@ -138,10 +123,7 @@ def test_a_cluster_shows_nothing_of_one_row(fork_server: ForkServer) -> None:
 def test_a_question_about_a_file_shows_nothing_of_one_row(fork_server: ForkServer, tmp_path: Path) -> None:
     config = tmp_path / "one.toml"
     config.write_text(CONFIGURATIONS["visitors"].read_text().rpartition("[[query]]")[0].rpartition("[[query]]")[0])
-    some = ("event removed", "visitor: no number")
-    report = audit_system(config, fork_server, ingest_paths=INGEST_PATHS[8:9], choose=lambda each: each.name in some)
-    assert report.ok, said(report)
-    assert report.neighbours == len(some)
+    report = audit_clean(config, fork_server, INGEST_PATHS[8:9], ("event removed", "visitor: no number"))
     assert not report.differences  # the guess is public, but one row of 42 did not change it
     telling = "user removed"  # the leak counts selected rows, and the event removed above is none
     leaky = audit_system(
@@ -157,13 +139,8 @@ def test_a_question_about_a_file_shows_nothing_of_one_row(fork_server: ForkServe
 @pytest.mark.slow
 def test_a_row_that_opens_a_window_of_a_queried_file_shows_nothing_undeclared(fork_server: ForkServer) -> None:
     """Which windows have a row is a public fact; it covers the answers, and only where the windows do differ."""
-    report = audit_system(
-        CONFIGURATIONS["windows"],
-        fork_server,
-        ingest_paths=INGEST_PATHS[8:9],
-        choose=lambda neighbour: neighbour.name in ("time: late", "event removed", "symptom: unknown"),
-    )
-    assert report.ok, said(report)
+    some = ("time: late", "event removed", "symptom: unknown")
+    report = audit_clean(CONFIGURATIONS["windows"], fork_server, INGEST_PATHS[8:9], some)
     assert {(difference.neighbour, difference.fact) for difference in report.differences} == {
         ("time: late", "which windows have a row")
     }
@@ -173,12 +150,7 @@ def test_a_row_that_opens_a_window_of_a_queried_file_shows_nothing_undeclared(fo
 def test_beacons_show_nothing_of_one_of_them(fork_server: ForkServer) -> None:
     """One beacon more or less, one visitor less, and beacons that cannot be read."""
     some = ("event removed", "event added", "user removed", "event: unknown", "value: NaN", "half a line")
-    ingest_path = IngestPath(command="serve", format="beacon")
-    report = audit_system(
-        CONFIGURATIONS["site"], fork_server, ingest_paths=[ingest_path], choose=lambda each: each.name in some
-    )
-    assert report.ok, said(report)
-    assert report.neighbours == len(some)
+    report = audit_clean(CONFIGURATIONS["site"], fork_server, [IngestPath(command="serve", format="beacon")], some)
     assert report.fields > 3_000
     assert all(run_positive_controls(fork_server, only=("number of beacons",)).values())
 
@@ -191,12 +163,7 @@ def test_beacons_show_nothing_of_one_of_them(fork_server: ForkServer) -> None:
 def test_a_followed_file_shows_nothing_of_one_row(fork_server: ForkServer, name: str, format: str, odd: str) -> None:
     """Served as it grows: what it shows is how far it was read, which is declared."""
     ingest_path = IngestPath(command="follow", format=format)
-    some = ("event removed", odd)
-    report = audit_system(
-        CONFIGURATIONS[name], fork_server, ingest_paths=[ingest_path], choose=lambda each: each.name in some
-    )
-    assert report.ok, said(report)
-    assert report.neighbours == len(some)
+    report = audit_clean(CONFIGURATIONS[name], fork_server, [ingest_path], ("event removed", odd))
     assert {each.fact for each in report.differences} == {"how far a file was read"}
     assert any("/v1/releases" in name for name in report.names)
     if name == "visitors":
@@ -258,10 +225,7 @@ def test_a_clock_that_goes_back_shows_nothing_of_one_row(
     monkeypatch.setattr("panstream.audit.product._driver.BACK", (back,))
     some = ("event removed", "event added") if FULL else ("event removed",)
     ingest_paths = [INGEST_PATHS[at] for at in ((3, 4, 5, 12) if FULL else (3,))]
-    report = audit_system(
-        CONFIGURATIONS["arrivals"], fork_server, ingest_paths=ingest_paths, choose=lambda each: each.name in some
-    )
-    assert report.ok, said(report)
+    report = audit_clean(CONFIGURATIONS["arrivals"], fork_server, ingest_paths, some)
     assert f"/v1/releases, clock set back by {back:g} s: size" in report.names
     found = run_positive_controls(fork_server, only=("windows opened by a clock that went back",))
     assert all(found.values()), found

@@ -12,6 +12,8 @@ import pytest
 from scipy.stats import chi2
 
 from panstream.algorithms.continual.tree_shape import TreeShape
+from panstream.audit.claims.cases.streaming_tables import _NoStart
+from panstream.audit.claims.exact import with_update_replaced
 from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeError, NotSupported
 from panstream.models.networks import Bins, Domain, Mixture, Records, StreamingTables, compare, contingency, sample
@@ -76,8 +78,7 @@ NOTHING = records(("no", "yes"))
 
 
 def with_record(stream: list[Step], *rows: tuple[str, str]) -> list[list[Step]]:
-    places = [at for at, step in enumerate(stream) if step.verb == "update"]
-    return [[*stream[:at], records(("no", "yes"), *rows), *stream[at + 1 :]] for at in places]
+    return with_update_replaced(stream, records(("no", "yes"), *rows))
 
 
 @pytest.mark.parametrize("levels", [1, 2])
@@ -135,15 +136,8 @@ def test_announced_looks_cost_nothing_more() -> None:
     assert loss == pytest.approx(tables_rho(algorithm.laws, 1), rel=1e-9)  # type: ignore[arg-type]
 
 
-class NoStart(StreamingTables):
-    def initial_state(self, rng: Any) -> Any:
-        state = StreamingTables.initial_state(self, rng)
-        state.open.fill(0)
-        return state
-
-
 def test_tables_without_start_noise_are_caught() -> None:
-    broken = NoStart(domain=TWO, epsilon=1.0, delta=1e-6, horizon=3, levels=1)
+    broken = _NoStart(domain=TWO, epsilon=1.0, delta=1e-6, horizon=3, levels=1)
     stream = [NOTHING, tick()]
     assert zcdp_loss(broken, stream, with_record(stream, ("yes", "no"))) == math.inf
 
