@@ -8,9 +8,7 @@ noise or for the exponential mechanism.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +24,7 @@ from panstream.models.networks.pair_fit import ModelKind
 from panstream.models.networks.serialization import to_json
 from panstream.primitives.noise import DiscreteGaussian, SeededSource, SelectionRate
 from panstream.privacy.composition import zcdp_rho
+from tests.models.renyi import divergence
 from tests.statistical import assert_fits
 
 SIZES = (2, 2, 3)
@@ -86,20 +85,6 @@ def measured(
     with Watching(released, choices) as rng:
         pairs._measure(records_of(rows), ZcdpBudget(EPSILON, DELTA), rng, lambda what, done: None)
         return rng.seen
-
-
-@functools.cache
-def divergence(law: DiscreteGaussian, shift: int, order: float) -> float:
-    """Return the Rényi divergence of the law from itself moved by ``shift``, summed over 12 standard deviations."""
-    assert law.numerator is not None
-    rate = law.numerator / 2.0**52
-    reach = math.ceil(12 * law.sigma) + abs(shift)
-    whole = np.arange(-reach, reach + 1, dtype=float)
-    logs = -rate * whole**2
-    logs -= np.logaddexp.reduce(logs)
-    moved = -rate * (whole - shift) ** 2
-    moved -= np.logaddexp.reduce(-rate * whole**2)
-    return float(np.logaddexp.reduce(order * logs + (1 - order) * moved)) / (order - 1)
 
 
 def choice_divergence(
