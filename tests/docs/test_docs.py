@@ -23,7 +23,7 @@ def page_id(page: Path) -> str:
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of one page share their names, in order."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runner, "_OWN", {})  # cases that a page registers are forgotten with it
+    monkeypatch.setattr(runner, "_registered", {})  # cases that a page registers are forgotten with it
     names: dict[str, object] = {"__name__": "docs"}
     for block in BLOCK.finditer(page.read_text()):
         line = page.read_text()[: block.start()].count("\n") + 1

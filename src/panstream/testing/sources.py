@@ -48,7 +48,6 @@ class _BranchingSource(NoiseSource):
         self.modulus = modulus
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Branch on every coin."""
         coins = np.empty(size, np.uint8) if out is None else out[:size]
         p = coin.probability
         sides = [(side, weight) for side, weight in ((0, 1 - p), (1, p)) if weight]
@@ -61,7 +60,6 @@ class _BranchingSource(NoiseSource):
         redraw_one_by_one(self, coin, bits, marks)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
-        """Branch on every uniform integer."""
         choices = [(value, Fraction(1, bound)) for value in range(bound)]
         return np.array([self._branch(choices) for _ in range(size)], np.int64)
 

@@ -66,7 +66,6 @@ class _ErrorTerms:
 
     @property
     def total(self) -> float:
-        """Return the sum of all terms."""
         return self.sampling + self.noise + self.higher
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -254,17 +253,14 @@ class StreamingTables(Tree):
     def tables(self, state: TreeState) -> tuple[NoisyTable, ...]:
         """Return all tables after the last tick, from released numbers: there is no further privacy loss."""
         self.require_tick(state.ticks)
-        totals = self.engine.totals(state)
-        return tuple(self._read(totals))
-
-    def _read(self, totals: NDArray[np.float64]) -> Iterator[NoisyTable]:
         sizes = self.domain.sizes
-        start = 0
-        for attributes, end, noise in zip(_attributes(len(sizes)), _ends(sizes), self.laws, strict=True):
-            counts = totals[start:end].reshape([sizes[attribute] for attribute in attributes])
-            sigma = math.sqrt(float(totals[-1]) * noise.variance)
-            yield NoisyTable(attributes, counts, sigma, isinstance(noise, DiscreteLaplace))
-            start = end
+        *totals, draws = np.split(self.engine.totals(state), _ends(sizes))
+        tables = []
+        for attributes, counts, noise in zip(_attributes(len(sizes)), totals, self.laws, strict=True):
+            shape = [sizes[attribute] for attribute in attributes]
+            sigma = math.sqrt(float(draws[0]) * noise.variance)
+            tables.append(NoisyTable(attributes, counts.reshape(shape), sigma, isinstance(noise, DiscreteLaplace)))
+        return tuple(tables)
 
     def model(self, state: TreeState, rng: NoiseSource | None = None) -> LearnedNetwork:
         """Return a network fitted to the tables after the last tick: released numbers only, no further privacy loss.

@@ -99,7 +99,6 @@ class _LiteralCounter(Algorithm[_ClearState]):
         }
 
     def initial_state(self, rng: NoiseSource) -> _ClearState:
-        """Return a state of zeros."""
         sums, noisy = np.zeros((2, self.rows), np.int64)
         return _ClearState(sums, noisy, np.zeros(1, np.int64), 0)
 

@@ -113,11 +113,7 @@ class PublishedLaplace(LiteralDensity):
     """
 
     bounds: ClassVar[PublishedEstimator] = LAPLACE  # the bound of Theorem 4.9
-
-    @property
-    def law(self) -> LaplaceDistribution:
-        """Return the two Laplace distributions."""
-        return LaplaceDistribution(epsilon=self.epsilon)
+    distribution = LaplaceDistribution
 
     @property
     def mean_squared_error(self) -> float:
@@ -175,11 +171,7 @@ class PublishedTruncatedLaplace(LiteralDensity):
     """
 
     bounds: ClassVar[PublishedEstimator] = TRUNCATED_LAPLACE  # Hoeffding's bound on [0, 1]; none is printed
-
-    @property
-    def law(self) -> TruncatedLaplaceDistribution:
-        """Return the two truncated distributions."""
-        return TruncatedLaplaceDistribution(epsilon=self.epsilon)
+    distribution = TruncatedLaplaceDistribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +187,4 @@ class PublishedTruncatedGaussian(LiteralDensity):
     """
 
     bounds: ClassVar[PublishedEstimator] = GAUSSIAN  # Hoeffding's bound on [0, 1]; none is printed
-
-    @property
-    def law(self) -> TruncatedGaussianDistribution:
-        """Return the two truncated distributions."""
-        return TruncatedGaussianDistribution(epsilon=self.epsilon)
+    distribution = TruncatedGaussianDistribution

@@ -24,6 +24,7 @@ from panstream.core.estimate import Estimate
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.papers.as_printed.density_distributions import (
     LevelDistribution,
+    RealDistribution,
     StoredDistribution,
     laplace_quantile,
     uniforms,
@@ -53,6 +54,7 @@ class LiteralDensity(Algorithm[_SampleState]):
     """
 
     state_type: ClassVar[type[Any]] = _SampleState
+    distribution: ClassVar[type[RealDistribution] | None] = None  # of real stored values
 
     universe: int
     epsilon: float
@@ -71,7 +73,9 @@ class LiteralDensity(Algorithm[_SampleState]):
 
     @property
     def law(self) -> StoredDistribution:
-        """Return the two distributions of a stored value; those of a bit by default."""
+        """Return the two distributions of a stored value; those of a bit unless ``distribution`` is given."""
+        if self.distribution is not None:
+            return self.distribution(epsilon=self.epsilon)
         assert self.bounds.pair is not None
         return LevelDistribution.bit(*self.bounds.pair(self.epsilon))
 

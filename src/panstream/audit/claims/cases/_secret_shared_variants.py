@@ -29,11 +29,9 @@ class Unblinded(SharedViews):
 
 class _Zeros(RecordedKeystream):
     def bits(self, size: int) -> NDArray[np.uint8]:
-        """Return zeros."""
         return np.zeros(size, np.uint8)
 
     def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
-        """Return zeros."""
         return ring.zeros(size)
 
 
@@ -106,7 +104,6 @@ class Unmasked(SharedViews):
 
 class _OnlyBits(RecordedKeystream):
     def words(self, size: int, ring: Ring) -> NDArray[np.uint64]:
-        """Return zeros."""
         return ring.zeros(size)
 
 
@@ -188,6 +185,5 @@ class _Replayed(RecordingNoise):
         self._noise = noise
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Add the stored noise."""
         values += self._noise
         self.drawn += self._noise

@@ -118,11 +118,9 @@ class _TwoSites:
         }
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters for the bytes."""
         return {"user": self.user}
 
     def initial_state(self, rng: NoiseSource) -> _SitesState:
-        """Start both sites."""
         cells = np.concatenate([self.site.initial_state(rng).bits for _ in range(2)])
         return _SitesState(cells=cells, merged=0, released=0)
 
@@ -146,7 +144,6 @@ class _TwoSites:
         return BitState(bits=bits, frozen=np.empty((0, 1), np.uint8), released=state.released)
 
     def join(self, state: _SitesState, rng: NoiseSource) -> None:
-        """Merge the two sites."""
         first, second = (self._site_state(state, index) for index in (0, 1))
         state.cells = self.site.merge(first, self.site, second, rng)[1].bits
         state.merged = 1
@@ -163,7 +160,6 @@ class _TwoSites:
         return Estimate(value=float(cell), standard_error=0.0, claim=self.claim(), released=(cell,))
 
     def release(self, state: _SitesState, rng: NoiseSource) -> Estimate:
-        """Publish the merged count."""
         union = self._site_state(state, 0)
         estimate = self.merged.release(union, rng)
         state.released = union.released

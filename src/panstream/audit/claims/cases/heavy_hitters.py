@@ -51,7 +51,6 @@ class _NoStart(_Shown):
     """Starts with zeros."""
 
     def initial_state(self, rng: NoiseSource) -> FrequentState:
-        """Return tables without noise."""
         state = FrequentItems.initial_state(self, rng)
         state.levels.fill(0)
         state.rows.fill(0)
@@ -62,7 +61,6 @@ class _NoFresh(_Shown):
     """Publishes the state without fresh noise."""
 
     def release(self, state: FrequentState, rng: NoiseSource) -> Any:
-        """Publish without fresh noise."""
         shown = self.read(state.levels, state.rows, draws=1)
         fresh = self.initial_state(rng)
         state.levels = fresh.levels

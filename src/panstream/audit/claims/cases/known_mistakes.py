@@ -70,7 +70,6 @@ class _StoredThreshold(OptBern):
         return {**OptBern.layout(self), "threshold": FieldLayout("i8", (1,))}
 
     def initial_state(self, rng: NoiseSource) -> _ThresholdState:
-        """Draw bits and threshold."""
         bits = draw_packed_bits(self.law.absent, self.cells, rng)
         threshold = np.ones(1, np.int64)
         rng.add_discrete_laplace(threshold, self.law.noise)
@@ -103,15 +102,12 @@ class _DropWhenFull:
     epsilon: float
 
     def claim(self) -> Claim:
-        """Return the claim of OptBern."""
         return Claim(epsilon=self.epsilon, unit="user")
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters for the bytes."""
         return {"capacity": self.capacity, "epsilon": self.epsilon}
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the layout of the table."""
         return {
             "users": FieldLayout("i8", (self.capacity,)),
             "bits": FieldLayout("bits", (self.capacity,)),
@@ -119,11 +115,9 @@ class _DropWhenFull:
         }
 
     def initial_state(self, rng: NoiseSource) -> _TableState:
-        """Return an empty table."""
         return _TableState(users=np.full(self.capacity, -1), bits=np.zeros(self.capacity, np.uint8), released=0)
 
     def batch(self, ids: Any) -> GridBatch:
-        """Return the arrivals."""
         return GridBatch(np.array(ids, np.int64))
 
     def update(self, state: _TableState, batch: GridBatch, rng: NoiseSource) -> None:
@@ -136,7 +130,6 @@ class _DropWhenFull:
                 state.bits[free[0]] = rng.bernoulli(symmetric_coins(self.epsilon / 2)[1], 1)[0]
 
     def release(self, state: _TableState, rng: NoiseSource) -> Estimate:
-        """Publish the noisy number of ones."""
         ones = np.array([int(state.bits.sum())])
         rng.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / 2))
         return Estimate(value=float(ones[0]), standard_error=math.nan, claim=self.claim(), released=(int(ones[0]),))

@@ -43,7 +43,6 @@ class _NoStart(StreamingTables):
     """Starts with zeros."""
 
     def initial_state(self, rng: NoiseSource) -> TreeState:
-        """Return tables without noise."""
         state = StreamingTables.initial_state(self, rng)
         state.open.fill(0)
         return state
@@ -53,7 +52,6 @@ class _NoFresh(StreamingTables):
     """Publishes the open leaf without fresh noise."""
 
     def tick(self, state: TreeState, rng: NoiseSource) -> Estimate:
-        """Publish without fresh noise."""
         shown = tuple(int(cell) for cell in state.open[0])
         return replace(StreamingTables.tick(self, state, rng), released=shown)
 

@@ -112,7 +112,6 @@ class _NotRestarted(SecondMoment):
     """Continues after a release with the released counters. A control: never use it, nor the other one."""
 
     def release(self, state: SketchState, rng: NoiseSource) -> Estimate:
-        """Publish, and restore the counters."""
         previous_counters = state.counters.copy()
         estimate = SecondMoment.release(self, state, rng)
         state.counters[:] = previous_counters
