@@ -40,7 +40,7 @@ $(STAMP): $(VENV)/.core
 
 # Kernels are compiled on the other core while pip works. Where that fails, the tests compile what they need.
 $(VENV)/.kernels: $(VENV)/.core tests/compile_kernels.py $(shell find src/panstream/primitives -name '*.py')
-	@$(BIN)/python tests/compile_kernels.py >/dev/null 2>&1 || true
+	@$(BIN)/python -m tests.compile_kernels >/dev/null 2>&1 || true
 	@touch $@
 
 # Debian packages that the tests talk to, each with its program. They are installed where they are missing and that is allowed; otherwise

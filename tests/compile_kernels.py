@@ -12,9 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
 from tests.kernel_digests import TARGETS, digests
 
 
@@ -49,7 +46,7 @@ def algorithms_and_scanner() -> None:
     scanner._answer(BEFORE)
     for specimen in specimens():
         for check in CHECKS:
-            if check.__name__ != "_error_bound_covers":  # many draws, which compile nothing new
+            if check.__name__ != "_error_bound_covers":  # its many draws compile nothing new
                 check(specimen)
 
 
@@ -62,7 +59,7 @@ def compile_in_turn(target: dict[str, str], work: str) -> None:
     While one process compiles for another processor, the other compiles the kernels that both works share.
     """
     digests(target)
-    subprocess.run([sys.executable, __file__, work], check=False)
+    subprocess.run([sys.executable, "-m", "tests.compile_kernels", work], check=False)
 
 
 if __name__ == "__main__":

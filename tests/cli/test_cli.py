@@ -34,6 +34,7 @@ def test_completion_answers() -> None:
     assert words.stdout.split() == ["query"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_can_be_installed_and_offers_options(shell: str) -> None:
     script = "from panstream.cli.app import app; app(prog_name='panstream')"

@@ -36,6 +36,7 @@ def test_a_table_and_what_it_cost() -> None:
     assert "repeated answers add up unseen" in none.stderr
 
 
+@pytest.mark.slow
 def test_users_of_several_files_lose_what_all_of_them_were_charged(folder: Path) -> None:
     (folder / "others.csv").write_text(ROWS)
 
@@ -130,6 +131,7 @@ def test_sql_that_cannot_be_read_is_refused_before_standard_input(
         panstream.query("-", sql, epsilon=1.0)
 
 
+@pytest.mark.slow
 def test_standard_input_is_looked_at_and_read() -> None:
     command = [sys.executable, "-m", "panstream.cli", "query", "SELECT MAX(n) FROM '-'", "--epsilon=1000"]
     data = pa.compress(ROWS.encode(), "zstd", asbytes=True)

@@ -42,6 +42,7 @@ def test_the_model_keeps_the_claim(model: Path) -> None:
     assert isinstance(network, Mixture)
 
 
+@pytest.mark.slow
 def test_synthetic_rows_resemble_the_real_ones(model: Path, tmp_path: Path) -> None:
     table = tmp_path / "synthetic.csv"
     assert "8,000 rows, 13 columns" in run("sample", model, "--out", table).output
@@ -108,6 +109,7 @@ def small(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "domain.toml", tmp_path / "rows.csv"
 
 
+@pytest.mark.slow
 def test_a_second_model_of_the_same_rows_is_charged(small: tuple[Path, Path], tmp_path: Path) -> None:
     domain, rows = small
     words = ("fit", rows, "--domain", domain, "--epsilon", "1", "--out")
@@ -134,6 +136,7 @@ def test_rows_that_cannot_be_read_cost_nothing(small: tuple[Path, Path]) -> None
     assert not rows.with_name("rows.csv.ledger").exists()
 
 
+@pytest.mark.slow
 def test_whole_numbers_come_out_as_whole_numbers(small: tuple[Path, Path], tmp_path: Path) -> None:
     domain, rows = small
     fit = tmp_path / "m.json"
@@ -253,6 +256,7 @@ def test_rows_can_be_drawn_given_what_is_known(model: Path, tmp_path: Path) -> N
         assert text in run("sample", model, "--out", table, "--given", given, code=2).output
 
 
+@pytest.mark.slow
 def test_what_was_declared_of_numbers_and_dates_comes_out(tmp_path: Path) -> None:
     domain, rows, model, table = (tmp_path / name for name in ("domain.toml", "rows.csv", "model.json", "out.csv"))
     domain.write_text(

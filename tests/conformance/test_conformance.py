@@ -26,7 +26,14 @@ SPECIMENS = specimens()
 PROOFS = Path(__file__).parents[2] / "docs" / "proofs"
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.strip("_"))
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, marks=pytest.mark.slow if check.__name__ == "_error_bound_covers" else ())
+        for check in CHECKS
+    ],
+    ids=lambda check: check.__name__.strip("_"),
+)
 @pytest.mark.parametrize("specimen", SPECIMENS, ids=str)
 def test_conformance(specimen: Specimen, check: Callable[[Specimen], None]) -> None:
     check(specimen)

@@ -133,6 +133,7 @@ def close(ours: Any, theirs: Any, within: float) -> bool:
     return bool(float(ours) == pytest.approx(float(theirs), rel=1e-9, abs=within))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(ACCEPTED)), ids=[each["sql"] for each in ACCEPTED])
 def test_without_noise_the_answers_are_those_of_duckdb(number: int, duck: Any, answered: Any) -> None:
     case, (config, found) = ACCEPTED[number], answered

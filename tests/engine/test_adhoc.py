@@ -63,6 +63,7 @@ FILES: dict[str, tuple[Callable[[Path], Any], dict[str, str] | None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_format_dialect_and_types_are_guessed(name: str, tmp_path: Path, exact: None) -> None:
     write, kinds = FILES[name]
@@ -139,6 +140,7 @@ def test_no_position_is_kept_and_the_guess_is_public(tmp_path: Path, monkeypatch
     assert not any("how far" in fact for fact in answer.claims[0].public)
 
 
+@pytest.mark.slow
 def test_every_answer_is_charged_beside_the_file_and_refused_beyond_the_budget(tmp_path: Path) -> None:
     file = tmp_path / "visits.csv"
     text()(file)

@@ -56,6 +56,7 @@ def exact_variances(counter, single):
     return (matrix**2) @ (2 * np.exp(-kappas) / (1 - np.exp(-kappas)) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single", [False, True], ids=["several steps", "one step"])
 @pytest.mark.parametrize("name", COUNTERS)
 def test_standard_errors_are_exact_at_every_slot(name, single):

@@ -90,6 +90,7 @@ def test_public_state_is_made_of_releases() -> None:
 # Errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one_step_ticks", "horizon", "runs"), [(True, 1024, 3000), (False, 256, 60)])
 def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, runs: int) -> None:
     """Runs are independent, so the mean over slots of one run is one sample."""

@@ -41,6 +41,7 @@ def columns(texts: list[str]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["a coin a row", "a mark a cell", "packed marks"])
 @pytest.mark.parametrize(
     "lengths",

@@ -113,6 +113,7 @@ def test_a_flood_of_names_in_one_slot_is_still_counted() -> None:
     assert sorted(zip(firsts[:found].tolist(), counts[:found].tolist(), strict=True)) == [(0, 2), (1, 1)]
 
 
+@pytest.mark.slow
 def test_names_are_found_under_noise_and_intervals_hold_together() -> None:
     counts = {f"page {i}": 2000 // (i + 1) for i in range(30)}
     rows = [name for name, count in counts.items() for _ in range(count)]

@@ -77,6 +77,7 @@ def test_a_look_at_the_front_end_shows_nothing_of_others() -> None:
         assert found == pytest.approx(loss, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_every_known_mistake_of_two_machines_is_a_control() -> None:
     controls = [case for case in cases_in("secret_shared") if case.kind == "control"]
     assert len(controls) == 17

@@ -78,6 +78,7 @@ def test_moments_of_the_noise(kappa: float, draws: int) -> None:
     assert noise.excess == pytest.approx(law @ square**2 / (law @ square) ** 2 - 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("releases", [1, 2])
 def test_intervals_cover_the_second_moment(load: str, releases: int) -> None:
@@ -109,6 +110,7 @@ def test_intervals_cover_the_second_moment(load: str, releases: int) -> None:
         assert np.mean(widths) / 2 < 4 * np.sqrt(np.mean(np.square(errors)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", LOADS)
 def test_intervals_cover_the_inner_product(load: str) -> None:
     left = LOADS[load]

@@ -271,6 +271,7 @@ class Heard:
         return "ok", None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 @pytest.mark.parametrize("rows", [40, 5000])  # places are listed, and marked
 def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, rows: int, tmp_path: Path) -> None:

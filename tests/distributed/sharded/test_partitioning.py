@@ -63,6 +63,7 @@ def same(one: Any, other: Any) -> bool:
     return all(np.array_equal(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("specimen", DIVIDED, ids=str)
 def test_without_noise_the_union_is_equal_bit_for_bit(specimen: Specimen, shards: int) -> None:

@@ -76,6 +76,7 @@ CASES: dict[str, tuple[str, dict[str, Any], float, tuple[Any, ...], float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_error_foreseen_is_how_far_printed_intervals_reach(case: str) -> None:
     sql, settings, size, rows, tolerance = CASES[case]
@@ -129,6 +130,7 @@ def test_plans_of_no_use_are_warned_of_and_a_larger_epsilon_helps(sql: str, sett
     assert accuracy_warning(plan_of(sql, **{**settings, "epsilon": 50.0, "releases": 1})) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_sound_plans_are_not_warned_of(case: str) -> None:
     sql, settings, size, rows, _ = CASES[case]

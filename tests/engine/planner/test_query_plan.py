@@ -368,6 +368,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:epsilon")
 @pytest.mark.parametrize("epsilon", [1e-300, 1e-20, 1e-9, 1.0, 1000.0, 3000.0, 1e5, 1e300])
 @pytest.mark.parametrize("kind", KINDS)

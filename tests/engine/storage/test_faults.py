@@ -88,6 +88,7 @@ def through(patch: pytest.MonkeyPatch, before: int, first: Ending, broken: str =
     raise AssertionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [0, 1, 2])
 @pytest.mark.parametrize("first", ENDINGS)
 def test_whatever_fails_what_was_acknowledged_is_there(

@@ -64,6 +64,7 @@ def closing(question: JoinSum, everybody: list[Holder]) -> SubmitSum:
     return SubmitSum.after(question, openings)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_sum_is_exact_up_to_the_noise_it_announces() -> None:
     """960 cells of noise; their variance is within 6 standard errors (probability of failure below 1e-8)."""
     exact = [len(NAMES) * contingency(RECORDS, table.attributes) for table in TABLES]

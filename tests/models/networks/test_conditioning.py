@@ -95,6 +95,7 @@ def test_nothing_given_is_the_model_itself() -> None:
         np.testing.assert_allclose(joint(found), joint(model(kind)))
 
 
+@pytest.mark.slow
 def test_parts_of_bins_are_counted_as_they_are_drawn() -> None:
     """covered against the share of evenly spaced draws that fall into the range."""
     shares = (np.arange(40_000) + 0.5) / 40_000

@@ -52,6 +52,7 @@ def test_the_whole_budget_is_spent_and_never_more() -> None:
     assert 0.999 * budget.rho <= loss <= budget.rho * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_all_pairs_are_closer_than_a_tree() -> None:
     """One hidden cause of everything, which no tree holds. Seeds are fixed; the ratio is .6 to .7 over ten others."""
     records = dependent(20_000)
@@ -63,6 +64,7 @@ def test_all_pairs_are_closer_than_a_tree() -> None:
     assert distances[0] < 0.9 * distances[1]
 
 
+@pytest.mark.slow
 def test_near_copies_are_kept_by_the_forest_in_each_component() -> None:
     """Two attributes of ten values and a noisy copy of each: no mixture of 100 products holds that, a forest does."""
     draws = np.random.default_rng(8)
@@ -88,6 +90,7 @@ def test_independent_columns_stay_nearly_independent() -> None:
             assert gap < 0.3 * np.abs(table.counts / 20_000 - np.outer(one, other)).sum()
 
 
+@pytest.mark.slow
 def test_the_claim_is_kept_and_a_test_source_promises_nothing() -> None:
     with SeededSource(1) as rng:
         learned = PairModel(epsilon=1.0, delta=1e-6).fit(dependent(500), rng)

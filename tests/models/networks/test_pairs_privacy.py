@@ -115,6 +115,7 @@ def worst_losses(order: float, choices: Sequence[int] = ()) -> tuple[float, floa
     return worst, worst_choice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", LOOKS, ids=str)
 def test_the_loss_of_all_tables_is_the_claim_and_no_more(
     look: tuple[ModelKind, list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
@@ -126,6 +127,7 @@ def test_the_loss_of_all_tables_is_the_claim_and_no_more(
         assert 0.999 * order * rho <= worst_losses(order)[0] <= order * rho * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
 def test_choices_and_tables_together_lose_no_more_than_the_claim(
     choices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

@@ -217,6 +217,7 @@ def test_the_error_is_a_sub_gaussian_bound_at_the_noisiest_tick(horizon: int) ->
         assert algorithm.error_bound(beta=beta) == pytest.approx(math.sqrt(2 * max(variances) * math.log(2 / beta)))
 
 
+@pytest.mark.slow
 def test_a_network_is_learned_without_any_row_kept() -> None:
     rows = columns(20_000)
     algorithm = StreamingTables(domain=WIDE, epsilon=1.0, delta=1e-6, horizon=4)

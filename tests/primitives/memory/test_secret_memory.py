@@ -59,6 +59,7 @@ def pieces_of(child: Scanned) -> list[bytes]:
     return [cells[start : start + PIECE] for start in range(0, len(cells) - PIECE + 1, PIECE)]
 
 
+@pytest.mark.slow
 @needs_secret_memory
 @pytest.mark.parametrize("secret", [True, False])
 @pytest.mark.usefixtures("warm_scanner")

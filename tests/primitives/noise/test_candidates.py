@@ -247,6 +247,7 @@ def test_sizes_in_the_tail_take_no_more_bits_than_they_have(law: DiscreteGaussia
     assert resolve_draw(law, [TOP - 1, IN_TAIL | width, 0, 0], itertools.repeat(0).__next__) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_draws_are_open_less_than_once_in_2_to_the_64(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)

@@ -303,6 +303,7 @@ ODD = ["https://www.Example.org/a?b", "http://x:80/", "/a/b?utm_campaign=m#x", "
 ODD += ["iPad Mobi", "Android 14 Mobile", "Android 14", "SmartTV", "X11; Linux", ""]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(TEXTS)
 def test_what_is_made_of_a_text_is_what_duckdb_makes_of_it(texts: list[str | None]) -> None:
