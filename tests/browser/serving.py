@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 CONFIG = """
 [stream]
 name = "clinic"
@@ -92,7 +94,7 @@ class Serving:
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                said = self.process.communicate(timeout=30)[1]
+                said = self.process.communicate(timeout=PATIENCE)[1]
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise
@@ -104,7 +106,7 @@ class Serving:
         request = urllib.request.Request(self.address + path, body, method=method)
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return json.load(answer)
 
     def send(self, rows: int, *, first: int = 0, **headers: str) -> Any:

@@ -6,6 +6,7 @@ import json
 import os
 import pkgutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from hashlib import sha256
@@ -18,7 +19,7 @@ import pytest
 from panstream.cli.hardening import ENVIRONMENT, MARK
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import InvalidParameter
-from tests.cli.running import run as run_command
+from tests.waiting import until
 
 HIDDEN_DETAILS_NOTE = "note: rows that cannot be used are left out; run this in a terminal to see which"
 CONFIG = """
@@ -324,7 +325,7 @@ def test_run_starts_again_with_a_wiping_allocator(here: Path) -> None:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=usual
         )
         try:
-            wait_for(here / "state" / "state.sealed")
+            until((here / "state" / "state.sealed").exists)
             if expected and os.geteuid() != 0:
                 with pytest.raises(
                     PermissionError
@@ -343,31 +344,20 @@ def test_run_starts_again_with_a_wiping_allocator(here: Path) -> None:
         assert child.returncode == 130
 
 
-def wait_for(path: Path) -> None:
-    import threading
-
-    for _ in range(600):
-        if path.exists():
-            return
-        threading.Event().wait(0.1)
-    raise AssertionError(f"{path.name} did not appear")
-
-
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_state(here: Path) -> None:
     command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "visits.csv", "--follow"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
-    wait_for(here / "state" / "state.sealed")
     log = here / "state" / "releases.sqlite"
-    wait_for(log)
-    import sqlite3
-    import threading
+    until((here / "state" / "state.sealed").exists)
+    until(log.exists)
 
-    for _ in range(600):
-        with sqlite3.connect(log) as connection:
-            if connection.execute("SELECT count(*) FROM releases").fetchone()[0] >= 4:
-                break
-        threading.Event().wait(0.1)
+    def four_are_made() -> bool:
+        with contextlib.suppress(sqlite3.OperationalError), sqlite3.connect(log) as connection:  # no table yet
+            return bool(connection.execute("SELECT count(*) FROM releases").fetchone()[0] >= 4)
+        return False
+
+    until(four_are_made, every=0.1)
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate()
     assert child.returncode == 130, errors

@@ -21,6 +21,7 @@ import typer.main
 from panstream.cli.app import app
 from tests.docs.core_install import ROOT, core_install, run
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 FENCE = re.compile(r"(?sm)^(?:<!-- (?P<why>not run: [^\n]+|left running) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```")
 
@@ -143,7 +144,7 @@ def kept_running(programs: Path, command: str, folder: Path, port: str) -> Itera
         yield
     finally:
         started.terminate()
-        assert started.wait(60) == 128 + signal.SIGTERM
+        assert started.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
 def test_every_tutorial_is_followed() -> None:

@@ -37,6 +37,7 @@ from panstream.audit.memory.two_party import (
 from panstream.testing.memory import Needle, ScanReport, make_needles, scan
 from tests.fault_injection import secret_recorder
 from tests.fault_injection.secret_recorder import HEADER, HELD
+from tests.waiting import PATIENCE
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ def _scan_held_step(
     log.toggle_hold("a")
     sender = threading.Thread(target=peer.post, args=(body("csv", make_needles(100)), "text/csv"))
     sender.start()
-    assert log.held.wait(60), "no step came to the exchange of the machines"
+    assert log.held.wait(PATIENCE), "no step came to the exchange of the machines"
     held_options = {**options, "decoys": make_needles(1_000, "bytes")}
     reports = {who: scan(party.process.pid, [*log.pieces], **held_options) for who, party in parties.items()}
     log.toggle_hold("a")

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.browser.serving import serving
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -114,7 +115,7 @@ def test_unit_is_understood_and_tight(tmp_path: Path) -> None:
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     exposure = re.search(r"exposure level for panstream\.service: ([\d.]+)", judged.stdout)
     assert exposure is not None, judged.stderr
@@ -124,7 +125,7 @@ def test_unit_is_understood_and_tight(tmp_path: Path) -> None:
 def test_container_file_is_clean() -> None:
     linter = Path(sys.executable).with_name("hadolint")
     done = subprocess.run(
-        [str(linter), str(PACKAGING / "Dockerfile")], capture_output=True, text=True, timeout=60, check=False
+        [str(linter), str(PACKAGING / "Dockerfile")], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
 

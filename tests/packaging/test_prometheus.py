@@ -13,9 +13,9 @@ import yaml
 
 from tests.browser.serving import serving
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
-ANSWERED = 120.0  # seconds: an upper bound for a busy machine, not a wait
 
 
 def test_its_tool_understands_the_configurations() -> None:
@@ -48,7 +48,7 @@ def test_it_scrapes_a_server(tmp_path: Path) -> None:
         with subprocess.Popen(["prometheus", *options], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
             try:
                 found = list[dict[str, object]]()
-                until = time.monotonic() + ANSWERED
+                until = time.monotonic() + PATIENCE
                 while not found and time.monotonic() < until:
                     try:
                         found = _ask(f"http://127.0.0.1:{port}", 'panstream_answer{query="visitors"}')

@@ -18,6 +18,7 @@ from panstream.engine.config.config import Config, load_config
 from panstream.engine.runtime.engine import Engine
 from panstream.server.auth import Limits
 from panstream.server.server import ServerSettings, make_server
+from tests.waiting import PATIENCE
 
 CSV = "text/csv"
 LINES = "application/x-ndjson"
@@ -85,7 +86,7 @@ class Live:
     running: Any
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         with contextlib.closing(connection):
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before the body was read
                 connection.request(
@@ -112,7 +113,7 @@ class Live:
 
     def raw(self, data: bytes, *, end: bool = False) -> bytes:
         """Send bytes, and return what comes back until the server closes."""
-        with socket.create_connection((self.host, self.port), timeout=30) as connection:
+        with socket.create_connection((self.host, self.port), timeout=PATIENCE) as connection:
             connection.sendall(data)
             if end:
                 connection.shutdown(socket.SHUT_WR)
@@ -139,12 +140,12 @@ def served(
     thread = threading.Thread(target=running.run_until_stopped)
     thread.start()
     try:
-        assert ready.wait(60)
-        url = urlsplit(running.address)
-        yield Live(url.hostname or "", url.port or 0, running)
+        assert ready.wait(PATIENCE)
+        place = urlsplit(running.address)
+        yield Live(place.hostname or "", place.port or 0, running)
     finally:
         running.stop()
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 

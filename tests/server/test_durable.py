@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from tests.server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, until, write_config
+from tests.server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, write_config
+from tests.waiting import PATIENCE, until
 
 
 @pytest.mark.slow
@@ -27,7 +28,7 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
     def slow(store: SnapshotStore, parts: Any, **options: Any) -> None:
         commits.append(len(parts))
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         real(store, parts, **options)
 
     with served(write_config(tmp_path, AS_THEY_COME)) as server:
@@ -35,7 +36,7 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
         statuses: list[int] = []
         senders = [threading.Thread(target=lambda: statuses.append(server.post(lines(5)).status)) for _ in range(10)]
         senders[0].start()
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE)
         for sender in senders[1:]:
             sender.start()
         worker = server.running.worker
@@ -43,7 +44,7 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
         assert statuses == []
         go_on.set()
         for sender in senders:
-            sender.join(30)
+            sender.join(PATIENCE)
         assert statuses == [200] * 10
         assert len(commits) == 2
         monkeypatch.undo()
@@ -67,7 +68,7 @@ def test_bodies_are_parsed_while_others_are_committed(
         number = next(held, None)
         if number is not None:
             begun[number].set()
-            assert go_on[number].wait(30)
+            assert go_on[number].wait(PATIENCE)
             if number == 1 and fails:
                 raise OSError(28, "No space left on device")
         real(store, parts, **options)
@@ -92,13 +93,13 @@ def test_bodies_are_parsed_while_others_are_committed(
         senders = start(range(1), begun[0].is_set)
         senders += start(range(1, 7), lambda: worker._jobs.qsize() == 6)
         go_on[0].set()
-        assert begun[1].wait(30)
+        assert begun[1].wait(PATIENCE)
         assert worker._jobs.qsize() == 0
         senders += start(range(7, 13), lambda: worker._jobs.qsize() == 6)  # what waits there is parsed
         assert set(answers) <= {0}
         go_on[1].set()
         for sender in senders:
-            sender.join(30)
+            sender.join(PATIENCE)
         monkeypatch.undo()
         assert len(answers) == 13
         if fails:

@@ -27,18 +27,8 @@ from panstream.server.ingest import batch_applier as applying
 from panstream.server.ingest import engine_thread as worker
 from panstream.server.ingest import jobs
 from panstream.server.server import ServerSettings, make_server
-from tests.server.server_live import (
-    ARROW,
-    AS_THEY_COME,
-    CONFIG,
-    EVENTS,
-    LINES,
-    Live,
-    lines,
-    served,
-    until,
-    write_config,
-)
+from tests.server.server_live import ARROW, AS_THEY_COME, CONFIG, EVENTS, LINES, Live, lines, served, write_config
+from tests.waiting import PATIENCE, until
 
 MARK = "x" * 50  # a region that makes a body fail where a test says so
 
@@ -64,11 +54,11 @@ def together(
 
     def hold(engine: Engine) -> None:
         held.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
 
     job = jobs.Job(call=hold)
     queue.put(job)
-    assert held.wait(30)
+    assert held.wait(PATIENCE)
     meanwhile()
     answers: list[Any] = [None] * len(bodies)
 
@@ -82,7 +72,7 @@ def together(
         until(lambda least=at + 1: queue.qsize() + sum(answer is not None for answer in answers) >= least)  # type: ignore[misc]
     go_on.set()
     for sender in senders:
-        sender.join(60)
+        sender.join(PATIENCE)
         assert not sender.is_alive(), "a sender hangs"
     return answers
 
@@ -312,10 +302,10 @@ def dying(config: Config) -> Iterator[tuple[Live, list[BaseException | None]]]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(PATIENCE)
     place = urlsplit(running.address)
     yield Live(place.hostname or "", place.port or 0, running), ends
-    thread.join(60)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "the server hangs"
 
 
@@ -355,7 +345,7 @@ def test_a_thread_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
             for sender in senders:
                 sender.start()
             for sender in senders:
-                sender.join(30)
+                sender.join(PATIENCE)
                 assert not sender.is_alive(), "a sender hangs"
             assert {answer.code for answer in answers if answer.status != 200} == {"unavailable"}
             assert server.get("/healthz").status == 503

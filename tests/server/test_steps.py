@@ -23,6 +23,7 @@ from panstream.server.ingest.jobs import Job
 from panstream.server.ingest.request_bodies import RequestBody
 from panstream.server.service import metrics
 from tests.server.server_live import arrow, lines, write_config
+from tests.waiting import PATIENCE
 
 CONFIG = """
 [stream]
@@ -121,12 +122,12 @@ def seen_after(
             outcomes: list[Any] = []
             for data, kind in posts:
                 body = RequestBody(gate, kind, "identity")
-                body.append(data)
-                worker.submit(
-                    Job(body, on_done=lambda result, refusal, outcomes=outcomes: outcomes.append(refusal or result))
-                )
-            for _ in range(3000):
-                if len(worker._held) + len(outcomes) == len(posts):
+                body.make_room(len(data))
+                body.data[: len(data)] = data
+                body.size = len(data)
+                worker.submit(Job(body, on_done=lambda result, refusal, told=told: told.append(refusal or result)))
+            for _ in range(30_000):
+                if len(worker._held) + len(told) == len(posts):
                     break
                 await asyncio.sleep(0.01)
             else:
@@ -135,7 +136,7 @@ def seen_after(
             pace.over.clear()
             pace.due = True
             worker._jobs.put(Job(call=lambda engine: None))  # wakes it
-            assert await asyncio.to_thread(pace.over.wait, 30)
+            assert await asyncio.to_thread(pace.over.wait, PATIENCE)
             await asyncio.sleep(0)
             assert len(outcomes) == len(posts)
             figures = (await worker.call(lambda engine: metrics(engine, failed=worker.failed))).decode()

@@ -16,6 +16,7 @@ from pathlib import Path
 from panstream.primitives.certificates import Authority
 from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
@@ -70,7 +71,7 @@ class Processes:
         for name in ("scheduler", *(f"worker-{number}" for number in range(workers))):
             self.wait_for(name)
 
-    def wait_for(self, name: str, *, other_than: int | None = None, seconds: float = 240.0) -> int:
+    def wait_for(self, name: str, *, other_than: int | None = None, seconds: float = PATIENCE) -> int:
         """Return the process of a name, once there is one, or once it is another one."""
         deadline = time.monotonic() + seconds
         while self.pids.get(name) in (None, other_than):
@@ -88,7 +89,7 @@ class Processes:
             except ProcessLookupError:
                 pid = self.wait_for(name, other_than=pid)
 
-    def next_said(self, seconds: float = 60.0) -> str:
+    def next_said(self, seconds: float = PATIENCE) -> str:
         try:
             return self.lines.get(timeout=seconds)
         except queue.Empty:
@@ -98,7 +99,7 @@ class Processes:
         assert self._fork_server.stdin
         self._fork_server.stdin.close()
         try:
-            self._fork_server.wait(timeout=20)
+            self._zygote.wait(timeout=PATIENCE)
         finally:
             self._fork_server.kill()
             self._fork_server.wait()

@@ -21,6 +21,7 @@ from panstream.distributed.sharded.session import open_engines
 from panstream.engine.config.config import read_config
 from panstream.errors import InvalidParameter
 from panstream.primitives.certificates import Authority
+from tests.waiting import PATIENCE
 
 
 def _listening() -> Callable[[], set[str]]:
@@ -80,15 +81,15 @@ async def worker(protocol: str) -> AsyncIterator[tuple[str, set[str]]]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def send_function(address: str, mark: Path, **options: Any) -> None:
-    """Send a worker a function to run, as Dask's own client does."""
-    comm = await connect(address, timeout=3, **options)
+async def send_function(address: str, mark: Path, seconds: float, **options: Any) -> None:
+    """Send a worker a function to run, as Dask's own client does, and wait for the answer."""
+    comm = await connect(address, timeout=seconds, **options)
     try:
         function = dumps(os.mkdir)
         await comm.write(
             {"op": "run", "function": function, "args": dumps((str(mark),)), "kwargs": dumps({}), "wait": True}
         )
-        await asyncio.wait_for(comm.read(), 3)
+        await asyncio.wait_for(comm.read(), seconds)
     finally:
         comm.abort()
 
@@ -130,10 +131,10 @@ def test_a_function_of_an_unknown_sender_does_not_run(tmp_path: Path) -> None:
                 ("foreign", address, foreign),
             ):
                 with pytest.raises((OSError, TimeoutError)):
-                    await send_function(where, tmp_path / name, **options)
+                    await send_function(where, tmp_path / name, 3, **options)
                 assert not (tmp_path / name).exists()
             known = Security(require_encryption=True).get_connection_args("client")
-            await send_function(address, tmp_path / "known", **known)
+            await send_function(address, tmp_path / "known", PATIENCE, **known)
             assert (tmp_path / "known").exists(), "who has the certificate may: so the attack would work"
 
     with dask.config.set(own):

@@ -29,6 +29,7 @@ from tests.distributed.sharded.processes import Processes, processes
 from tests.engine.runtime.streams import config, question
 from tests.network import changing
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +53,7 @@ def linked(address: str, security: Security | None = None, **options: Any) -> Da
     def connect() -> Client:
         return Client(address, direct_to_workers=True, timeout=5, security=security)
 
-    return DaskTransport(connect, 2, timeout=40, **options)
+    return DaskTransport(connect, 2, patience=PATIENCE, **options)
 
 
 def name_of(cluster: Processes, pid: int) -> str:
@@ -270,7 +271,7 @@ def test_the_network_between_two_workers_is_cut(
     secure = Security(require_encryption=True, tls_ca_file=authority, tls_client_cert=certificate, tls_client_key=key)
     link = linked(f"tls://127.0.0.1:{port}", secure)
     try:
-        link.client.wait_for_workers(2, timeout=60)
+        link.client.wait_for_workers(2, timeout=PATIENCE)
         with ClusterEngine(stream, link, zero_noise=True, positions=True) as engine:
             parts = Partition.of([str(lake)], rows=1000)
             assert len(parts) == 4

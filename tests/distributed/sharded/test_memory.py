@@ -22,6 +22,7 @@ import pytest
 from panstream.primitives.hashing.keys import key_words
 from panstream.testing.memory import make_needles, scan
 from tests.distributed.sharded.processes import processes
+from tests.waiting import PATIENCE
 
 IDS = 100_000 if os.environ.get("PANSTREAM_FULL") == "1" else 20_000
 CONFIG = f"""
@@ -77,7 +78,7 @@ def front_end(folder: Path, address: str) -> Iterator[tuple[int, str]]:
             yield running.pid, said.split()[-1]
         finally:
             running.terminate()
-            running.communicate(timeout=60)
+            running.communicate(timeout=PATIENCE)
 
 
 def traces_of(names: Sequence[str]) -> list[str | bytes]:
@@ -102,7 +103,7 @@ def post(address: str, ids: Sequence[str]) -> None:
     headers = {"Content-Type": "application/x-ndjson"}
     for start in range(0, len(ids), IDS // 20):
         lines = "".join(f'{{"id": "{each}", "page": "{each}"}}\n' for each in ids[start : start + IDS // 20])
-        sent = httpx.post(f"{address}/v1/streams/s/events", content=lines, headers=headers, timeout=60)
+        sent = httpx.post(f"{address}/v1/streams/s/events", content=lines, headers=headers, timeout=PATIENCE)
         assert sent.status_code == 200, sent.text
 
 
@@ -135,7 +136,7 @@ def test_ids_are_nowhere_after_the_job(tmp_path: Path) -> None:
         with front_end(served, cluster.address) as (front, address):
             post(address, needles[IDS // 2 :])
             for query in ("all", "names"):
-                answer = httpx.post(f"{address}/v1/queries/{query}/release", timeout=120)
+                answer = httpx.post(f"{address}/v1/queries/{query}/release", timeout=PATIENCE)
                 assert answer.status_code == 200, answer.text
             traces = [*needles, *traces_of(needles[::20])]
             places = [tmp_path / "state", served, cluster.log, *tmp_path.glob("scratch-*")]

@@ -14,6 +14,8 @@ import pytest
 
 from tests.distributed.sharded.fork_server import SIZE
 from tests.distributed.sharded.processes import Processes, processes
+from tests.distributed.sharded.zygote import SIZE
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +59,7 @@ class Sender:
         for _ in range(600):
             self._listen(wait=not self._address)
             try:
-                answer = httpx.request(method, self._address + path, timeout=60, **options)
+                answer = httpx.request(method, self._address + path, timeout=PATIENCE, **options)
             except httpx.TransportError:
                 self._listen(wait=True)
                 continue
@@ -69,7 +71,7 @@ class Sender:
     def _listen(self, *, wait: bool) -> None:
         """Learn where the server is from what it says when it starts."""
         while wait or not self._cluster.lines.empty():
-            word, *rest = self._cluster.next_said(120).split()
+            word, *rest = self._cluster.next_said().split()
             if word == "serving":
                 self._address = rest[0]
                 wait = False
@@ -122,6 +124,6 @@ def test_the_command_serves_on_processes_of_this_machine(tmp_path: Path) -> None
         assert 500 < found["value"] < 2000
     finally:
         running.terminate()
-        _, errors = running.communicate(timeout=60)
+        _, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode == 128 + signal.SIGTERM, errors
     assert (tmp_path / "state" / "shards-1" / "shard-0" / "state.sealed").exists()

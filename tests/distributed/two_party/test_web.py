@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from panstream.cli.commands.web import web
 from tests.distributed.two_party.processes import Processes
+from tests.waiting import PATIENCE, until
 
 VISITORS = 40
 EPSILON = 20.0  # so that one answer in 2e8 is off by one
@@ -21,7 +21,7 @@ COLLIDE = 2  # ids that may share a cell of half a million: more do once in 1e9 
 
 
 def ask(address: str, path: str) -> Any:
-    with urllib.request.urlopen(address + path, timeout=30) as answer:
+    with urllib.request.urlopen(address + path, timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
@@ -29,7 +29,7 @@ def beacon(address: str, visitor: int, event: str) -> int:
     body = json.dumps({"url": "/blog/a", "referrer": "", "event": event}).encode()
     headers = {"Origin": "https://example.org", "X-Forwarded-For": f"10.0.0.{visitor}", "User-Agent": "Firefox"}
     request = urllib.request.Request(address + "/v1/beacon", body, headers, method="POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return int(answer.status)
 
 
@@ -64,14 +64,10 @@ def test_a_site_is_counted_on_two_machines(tmp_path: Path, monkeypatch: pytest.M
         for visitor in range(VISITORS):
             assert beacon(address, visitor, "view") == 204
             assert beacon(address, visitor, "signup") == 204
-        pause = threading.Event()
-        for _ in range(600):
-            if total(address, "page views per hour") >= VISITORS:
-                break
-            pause.wait(0.1)
+        until(lambda: total(address, "page views per hour") >= VISITORS, every=0.1)
         assert total(address, "page views per hour") == VISITORS
         assert total(address, "visitors per hour") == pytest.approx(VISITORS, abs=COLLIDE)
-        with urllib.request.urlopen(address + "/privacy", timeout=30) as answer:
+        with urllib.request.urlopen(address + "/privacy", timeout=PATIENCE) as answer:
             assert "copies one of the two machines at a time" in answer.read().decode()
         (claim,) = {json.dumps(each["claim"]["intrusions"]) for each in ask(address, "/v1/queries")["queries"]}
         assert json.loads(claim)["machines"] == 2

@@ -31,6 +31,7 @@ from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError, InvalidBytes, InvalidParameter, StoreError
 from panstream.privacy.claim import Claim
 from panstream.server.service import release_json
+from tests.waiting import PATIENCE
 
 COLUMNS = {"at": "int", "page": "string", "code": "int", "who": "string", "w": "int"}
 TOP = "SELECT page, COUNT(*) FROM s GROUP BY page ORDER BY COUNT(*) DESC LIMIT 2"
@@ -128,7 +129,7 @@ def test_rows_are_taken_in_while_names_are_read(tmp_path: Path, monkeypatch: pyt
     may_read = threading.Event()
 
     def slow(tables: ReleasedTables) -> DecodedAnswer:
-        assert may_read.wait(60)
+        assert may_read.wait(PATIENCE)
         return decode_names(tables)
 
     monkeypatch.setattr(name_decoder, "decode_names", slow)

@@ -23,6 +23,7 @@ from panstream.engine.sources.schema_guess import infer_schema
 from panstream.errors import ConfigError, SourceError
 from panstream.primitives.interrupts import _InterruptGuard
 from tests.engine.runtime.streams import COUNT, DISTINCT, config, question
+from tests.waiting import PATIENCE
 
 
 class Listed:
@@ -117,7 +118,7 @@ def test_a_signal_ends_a_run_whose_reader_is_stuck(
 
     def pieces(file: ParquetFile) -> Iterator[RowBatch]:
         os.kill(os.getpid(), number)
-        assert released.wait(60)
+        assert released.wait(PATIENCE)
         yield from ()
 
     monkeypatch.setattr(ParquetFile, "pieces", pieces)

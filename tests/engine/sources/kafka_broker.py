@@ -16,6 +16,8 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.waiting import PATIENCE
+
 REAL = os.environ.get("PANSTREAM_KAFKA")
 CONFIG = os.environ.get("PANSTREAM_KAFKA_CONFIG")
 _topics = itertools.count()
@@ -29,7 +31,7 @@ class Broker:
         self.server = REAL
         if self.server is None:
             self._owner = Producer({"bootstrap.servers": "none:1", "test.mock.num.brokers": 1, "log_level": 0})
-            (found,) = self._owner.list_topics(timeout=10).brokers.values()
+            (found,) = self._owner.list_topics(timeout=PATIENCE).brokers.values()
             self.server = f"{found.host}:{found.port}"
         self.settings: dict[str, Any] = {"bootstrap.servers": self.server, "log_level": 0}
         if CONFIG is not None:
@@ -40,7 +42,7 @@ class Broker:
     def topic(self) -> str:
         """Return a topic that nobody has used, with a message in none of its four partitions."""
         name = f"visits-{os.getpid()}-{next(_topics)}"
-        while not (found := self._producer.list_topics(name, timeout=10).topics[name].partitions):
+        while not (found := self._producer.list_topics(name, timeout=PATIENCE).topics[name].partitions):
             pass
         assert len(found) == 4
         return name
@@ -87,7 +89,7 @@ class Broker:
         """Return the offsets that a group has committed."""
         other = Consumer({**self.settings, "group.id": group})
         places = [TopicPartition(topic, partition) for partition in range(4)]
-        return [place.offset for place in other.committed(places, timeout=10)]
+        return [place.offset for place in other.committed(places, timeout=PATIENCE)]
 
     def stop(self) -> None:
         self._producer = self._owner = None

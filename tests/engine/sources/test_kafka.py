@@ -32,6 +32,7 @@ from tests.engine.runtime.streams import good
 from tests.engine.sources.kafka_broker import CONFIG, REAL, Broker, DescribingBroker
 from tests.engine.sources.kafka_child import USERS, counting
 from tests.scanned import Scanned
+from tests.waiting import PATIENCE
 
 SCHEMA = RowSchema(columns={"key": "string", "n": "int"}, user="key")
 NUMBERS = RowSchema(columns={"n": "int"})
@@ -268,7 +269,7 @@ def test_the_command(tmp_path: Path, broker: Broker) -> None:
             while broker.committed(topic, "panstream") != [sent] * 4:
                 assert running.poll() is None, running.communicate()
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=120)
+        _, said = running.communicate(timeout=PATIENCE)
         assert running.returncode == 128 + signal.SIGTERM, said
         with Engine(load_config(tmp_path / "panstream.toml")) as engine:
             (position,) = engine.positions().values()

@@ -16,6 +16,7 @@ from panstream.models.federated.https import HolderServer, HttpsChannel
 from panstream.primitives.certificates import Authority
 from panstream.primitives.mutual_tls import Identity
 from tests.models.federated.common import chain
+from tests.waiting import PATIENCE
 
 RECORDS = chain(3000)
 HELLO = InfoQuestion(run="r").write()
@@ -78,7 +79,7 @@ def test_a_certificate_of_another_authority_gets_nowhere(
 
 def test_without_a_certificate_nobody_gets_past_the_handshake(server: HolderServer, authority: Authority) -> None:
     context = ssl.create_default_context(cafile=authority.path)
-    connection = http.client.HTTPSConnection(server.address.removeprefix("https://"), context=context, timeout=20)
+    connection = http.client.HTTPSConnection(server.address.removeprefix("https://"), context=context, timeout=PATIENCE)
     with pytest.raises((OSError, http.client.HTTPException)):
         connection.request("POST", "/v1/ask", HELLO)
         connection.getresponse()
@@ -106,7 +107,7 @@ def test_bad_requests_are_turned_away(
     identity = authority.issue("analyst")
     context = ssl.create_default_context(cafile=identity.authority)
     context.load_cert_chain(identity.certificate, identity.key)
-    connection = http.client.HTTPSConnection(server.address.removeprefix("https://"), context=context, timeout=20)
+    connection = http.client.HTTPSConnection(server.address.removeprefix("https://"), context=context, timeout=PATIENCE)
     connection.putrequest("POST", path)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -118,7 +119,7 @@ def test_bad_requests_are_turned_away(
 def test_a_silent_connection_does_not_hold_up_others(server: HolderServer, authority: Authority) -> None:
     host, port = server.address.removeprefix("https://").split(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(20)]
-    assert HttpsChannel("north", server.address, authority.issue("analyst"), timeout=20).answer(HELLO)
+    assert HttpsChannel("north", server.address, authority.issue("analyst"), timeout=PATIENCE).answer(HELLO)
     for each in silent:
         each.close()
 
@@ -181,6 +182,6 @@ def test_a_question_with_more_than_one_length_is_refused(
     context.check_hostname = False
     context.load_cert_chain(analyst.certificate, analyst.key)
     host, port = server.address.removeprefix("https://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as raw, context.wrap_socket(raw) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as raw, context.wrap_socket(raw) as connection:
         connection.sendall("\r\n".join(["POST /v1/ask HTTP/1.1", "Host: a", *framing, "", "x"]).encode())
         assert connection.recv(1000).startswith(b"HTTP/1.1 411 ")

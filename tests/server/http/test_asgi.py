@@ -11,9 +11,8 @@ import pytest
 
 from panstream.server.auth import Limits
 from panstream.server.http.asgi import AsgiExchange, scope_of
-from tests.server.server_live import EVENTS, LINES, Live, lines
-
-LIMITS = Limits(body=200_000)
+from tests.server.server_live import EVENTS, LINES, Live, lines, served, write_config
+from tests.waiting import PATIENCE
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -125,7 +124,7 @@ def test_the_connection_ends_where_the_client_wants_it(live: Live, first: bytes)
 def test_a_client_that_waits_to_be_told_to_continue(live: Live) -> None:
     body = lines(3)
     head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {LINES}\r\nContent-Length: {len(body)}\r\n"
-    with socket.create_connection((live.host, live.port), timeout=30) as connection:
+    with socket.create_connection((live.host, live.port), timeout=PATIENCE) as connection:
         connection.sendall(head.encode() + b"Expect: 100-continue\r\n\r\n")
         assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
@@ -134,7 +133,7 @@ def test_a_client_that_waits_to_be_told_to_continue(live: Live) -> None:
 
 def test_a_request_behind_one_that_was_refused_before_its_body_came(live: Live) -> None:
     refused = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
-    with socket.create_connection((live.host, live.port), timeout=30) as connection:
+    with socket.create_connection((live.host, live.port), timeout=PATIENCE) as connection:
         connection.sendall(refused)
         assert connection.recv(12) == b"HTTP/1.1 404"
         connection.sendall(bytes(100_000) + GET)
@@ -147,7 +146,7 @@ def test_a_request_behind_one_that_was_refused_before_its_body_came(live: Live) 
 
 def test_an_upgrade_is_not_made(live: Live) -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    with socket.create_connection((live.host, live.port), timeout=30) as connection:
+    with socket.create_connection((live.host, live.port), timeout=PATIENCE) as connection:
         for _ in range(2):
             connection.sendall(GET[:-2] + upgrade)
             found = b""

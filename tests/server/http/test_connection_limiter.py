@@ -21,7 +21,8 @@ from panstream.server.errors import HttpError
 from panstream.server.http.connection_limiter import _POLL_INTERVAL, ConnectionLimiter
 from panstream.server.ingest.jobs import Job, _FairQueue
 from panstream.server.ingest.request_bodies import RequestBody
-from tests.server.server_live import EVENTS, LINES, Live, lines, served, until, write_config
+from tests.server.server_live import EVENTS, LINES, Live, lines, served, write_config
+from tests.waiting import PATIENCE, until
 
 
 class Line:
@@ -170,9 +171,9 @@ LIMITS = Limits(connections=48, address_connections=40, handshake_time=60.0, hea
 
 def ask(server: Live, tls: ssl.SSLContext | None, token: str, body: bytes) -> int:
     if tls is None:
-        connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+        connection = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE)
     else:
-        connection = http.client.HTTPSConnection(server.host, server.port, timeout=60, context=tls)
+        connection = http.client.HTTPSConnection(server.host, server.port, timeout=PATIENCE, context=tls)
     with contextlib.closing(connection):
         connection.request("POST", EVENTS, body, {"Content-Type": LINES, "Authorization": f"Bearer {token}"})
         return connection.getresponse().status
@@ -195,7 +196,7 @@ def test_with_a_flood_held_open_another_token_is_served(tmp_path: Path, secured:
     with served(write_config(tmp_path), LIMITS, **settings) as server, contextlib.ExitStack() as held:
 
         def connected() -> socket.socket:
-            return held.enter_context(socket.create_connection((server.host, server.port), timeout=60))
+            return held.enter_context(socket.create_connection((server.host, server.port), timeout=PATIENCE))
 
         def secure(connection: socket.socket) -> socket.socket:
             return connection if tls is None else held.enter_context(tls.wrap_socket(connection))
@@ -230,7 +231,7 @@ def test_turned_away_when_all_are_busy(tmp_path: Path) -> None:
         head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {LINES}\r\nContent-Length: 9999\r\n\r\n"
         with contextlib.ExitStack() as held:
             for _ in range(2):
-                busy = held.enter_context(socket.create_connection((server.host, server.port), timeout=30))
+                busy = held.enter_context(socket.create_connection((server.host, server.port), timeout=PATIENCE))
                 busy.sendall(head.encode() + b"x")
             until(
                 lambda: (
@@ -252,11 +253,11 @@ def test_whoever_finds_no_room_is_let_in_when_somebody_leaves(tmp_path: Path) ->
         head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {LINES}\r\nContent-Length: 9999\r\n\r\n"
         where = (server.host, server.port)
         with contextlib.ExitStack() as held:
-            busy = [held.enter_context(socket.create_connection(where, timeout=30)) for _ in range(2)]
+            busy = [held.enter_context(socket.create_connection(where, timeout=PATIENCE)) for _ in range(2)]
             for connection in busy:
                 connection.sendall(head.encode() + b"x")
             until(lambda: not (limiter._idle or limiter._silent) and len(limiter._connections) == 2)
-            waiting = held.enter_context(socket.create_connection(where, timeout=30))
+            waiting = held.enter_context(socket.create_connection(where, timeout=PATIENCE))
             waiting.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             until(lambda: bool(limiter._waiting))
             busy[0].close()
@@ -344,7 +345,7 @@ def test_with_few_files_newcomers_are_served_and_the_log_says_why(tmp_path: Path
         assert found
         with contextlib.ExitStack() as held:
             for _ in range(120):
-                held.enter_context(socket.create_connection((found[1], int(found[2])), timeout=30))
+                held.enter_context(socket.create_connection((found[1], int(found[2])), timeout=PATIENCE))
             assert Live(found[1], int(found[2]), None).get("/healthz").status == 200
     finally:
         process.terminate()
@@ -394,7 +395,7 @@ def test_no_connection_is_left_open_by_closing_the_door(turns: int) -> None:
         await asyncio.sleep(0)
 
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as caller:
-        caller.settimeout(30)
+        caller.settimeout(PATIENCE)
         asyncio.run(ends(listening, caller))
         gc.collect()
         with contextlib.suppress(ConnectionResetError):

@@ -17,6 +17,7 @@ from panstream.server.auth import Limits
 from panstream.server.ingest.buffer_wiping import RequestBufferPool
 from panstream.server.ingest.jobs import BatchOutcome, read_head
 from tests.server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
+from tests.waiting import PATIENCE
 
 FIRST = f"POST {EVENTS} HTTP/1.1\r\n".encode()
 LIMITS = Limits(body=200_000, head=4_000, max_concurrent=4)
@@ -31,7 +32,7 @@ def request(body: bytes, kind: str = LINES, *more: str, length: int | None = Non
 def answers(live: Live, *pieces: bytes, count: int) -> list[tuple[int, bytes]]:
     """Send the pieces, one packet each, and return status and body of so many answers."""
     found: list[tuple[int, bytes]] = []
-    with socket.create_connection((live.host, live.port), timeout=30) as connection:
+    with socket.create_connection((live.host, live.port), timeout=PATIENCE) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = h11.Connection(h11.CLIENT)
         for piece in pieces:
@@ -154,9 +155,9 @@ def test_a_body_that_does_not_come(tmp_path: Path) -> None:
 
 def test_a_sender_that_goes_away(live: Live) -> None:
     for _ in range(LIMITS.max_concurrent + 1):
-        with socket.create_connection((live.host, live.port), timeout=30) as connection:
+        with socket.create_connection((live.host, live.port), timeout=PATIENCE) as connection:
             connection.sendall(request(lines(2), length=5_000))
-    with contextlib.closing(socket.create_connection((live.host, live.port), timeout=30)) as connection:
+    with contextlib.closing(socket.create_connection((live.host, live.port), timeout=PATIENCE)) as connection:
         connection.sendall(request(arrow(50), ARROW))  # and does not wait for the answer
     for _ in range(200):
         if live.post(lines(2)).status == 200:
@@ -167,7 +168,7 @@ def test_a_sender_that_goes_away(live: Live) -> None:
 
 def test_more_than_may_be_under_way_is_refused(tmp_path: Path) -> None:
     with served(write_config(tmp_path), Limits(max_concurrent=1)) as server:
-        with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        with socket.create_connection((server.host, server.port), timeout=PATIENCE) as connection:
             connection.sendall(request(lines(2), length=5_000))
             for _ in range(200):
                 answer = server.post(lines(2))

@@ -17,7 +17,14 @@ import pytest
 from panstream.server.errors import CODES
 from panstream.server.http.app import _Handlers
 from panstream.server.http.openapi import describe
-from tests.server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines
+from tests.server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines, served, write_config
+from tests.waiting import PATIENCE
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with served(write_config(tmp_path_factory.mktemp("interface"))) as server:
+        yield server
 
 
 def zstd(data: bytes) -> bytes:
@@ -204,7 +211,7 @@ def test_health_and_description(live: Live) -> None:
 
 def test_an_event_stream_has_the_past_and_what_comes(live: Live) -> None:
     live.rows()
-    connection = http.client.HTTPConnection(live.host, live.port, timeout=30)
+    connection = http.client.HTTPConnection(live.host, live.port, timeout=PATIENCE)
     connection.request("GET", "/v1/releases?query=rows&limit=1", headers={"Accept": "text/event-stream"})
     response = connection.getresponse()
     assert response.headers["Content-Type"].startswith("text/event-stream")

@@ -14,6 +14,7 @@ from panstream.errors import InvalidParameter
 from panstream.server.auth import Authenticator, Limits, create_token
 from panstream.server.server import ServerSettings, make_server
 from tests.server.server_live import ARROW, CSV, EVENTS, LINES, Live, arrow, lines, served, write_config
+from tests.waiting import PATIENCE
 
 LIMITS = Limits(body=200_000, unpacked=400_000, rows=5_000, head=4_000)
 HASTY = Limits(head_time=0.3, body_time=0.5)  # a busy machine may be slower, so only those who wait for it ask it
@@ -248,7 +249,7 @@ def test_a_coding_in_http_1_0(live: Live) -> None:
 
 def test_answers_are_not_delayed(live: Live) -> None:
     """Nagle's algorithm waits for acknowledgements that the other side delays: 40 ms for an answer in two packets."""
-    with socket.create_connection((live.host, live.port), timeout=30) as connection:
+    with socket.create_connection((live.host, live.port), timeout=PATIENCE) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
         (open_connection,) = [each for each in live.running.state.connections if not each.transport.is_closing()]
@@ -257,7 +258,7 @@ def test_answers_are_not_delayed(live: Live) -> None:
 
 
 def test_a_chunked_body_is_cut_off_at_the_limit(live: Live) -> None:
-    connection = http.client.HTTPConnection(live.host, live.port, timeout=30)
+    connection = http.client.HTTPConnection(live.host, live.port, timeout=PATIENCE)
     try:
         connection.request(
             "POST", EVENTS, (bytes(10_000) for _ in range(100)), {"Content-Type": CSV}, encode_chunked=True
@@ -270,7 +271,7 @@ def test_a_chunked_body_is_cut_off_at_the_limit(live: Live) -> None:
 
 
 def test_requests_one_after_the_other_on_a_connection(live: Live) -> None:
-    connection = http.client.HTTPConnection(live.host, live.port, timeout=30)
+    connection = http.client.HTTPConnection(live.host, live.port, timeout=PATIENCE)
     for _ in range(3):
         connection.request("POST", EVENTS, lines(2), {"Content-Type": LINES})
         assert connection.getresponse().read().startswith(b'{"new":true')

@@ -18,7 +18,8 @@ from panstream.server.ingest.batch_order import ReorderBuffer
 from panstream.server.ingest.engine_thread import EngineThread
 from panstream.server.ingest.jobs import BatchOutcome, Job
 from panstream.server.ingest.request_bodies import RequestBody
-from tests.server.server_live import EXACT, LINES, served, until, write_config
+from tests.server.server_live import EXACT, LINES, served, write_config
+from tests.waiting import PATIENCE, until
 
 TIMED = f"""
 [stream]
@@ -233,6 +234,6 @@ def test_a_large_batch_is_not_overtaken_by_a_small_one(tmp_path: Path, monkeypat
         large = threading.Thread(target=send, args=[1, timed(60, 40_000)])
         large.start()
         send(2, timed(120))
-        large.join(60)
+        large.join(PATIENCE)
         assert [answers[number]["late"]["count"] for number in (1, 2)] == [0, 0]
         assert [answers[number]["new"] for number in (1, 2)] == [True, True]

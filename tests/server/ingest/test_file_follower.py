@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from panstream.cli.app import app
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import InvalidParameter, SourceError
 from panstream.server.auth import Limits
 from panstream.server.server import ServerSettings, make_server
 from panstream.testing.memory import make_needles, scan
-from tests.server.server_live import Live, lines, served, until, write_config
+from tests.server.server_live import Live, lines, served, write_config
+from tests.waiting import PATIENCE, until
 
 
 def append(file: Path, data: bytes) -> None:
@@ -92,8 +96,9 @@ class FollowedLog:
         self._piped = piped
         self._log = folder / "access"
         command = ["web", "--site", site, "--epsilon", "200", "--logs", "-" if piped else str(self._log), "--follow"]
-        plain = [sys.executable, "-m", "panstream.cli", *command, "--out", f"{site}.toml"]
-        subprocess.run(plain, cwd=folder, check=True, capture_output=True)
+        with contextlib.chdir(folder):
+            written = CliRunner().invoke(app, [*command, "--out", f"{site}.toml"])
+        assert written.exit_code == 0, written.output
         file = folder / f"{site}.toml"
         text = file.read_text().replace('window = "1 hour"', 'window = "2 seconds"')
         file.write_text(text.replace('lateness = "1 minute"', 'lateness = "1 second"'))
@@ -127,7 +132,7 @@ class FollowedLog:
         """Wait until so many were published, while traffic goes on that is none and only tells the time."""
 
         pause = threading.Event()
-        for _ in range(600):
+        for _ in range(round(PATIENCE / 0.2)):
             self.write(line(method="HEAD"))
             if self.views() >= views:
                 break
@@ -136,7 +141,7 @@ class FollowedLog:
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE)
 
 
 def line(host: str = "::1", page: str = "a", referrer: str = "-", agent: str = "Firefox", method: str = "GET") -> str:

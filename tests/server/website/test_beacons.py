@@ -25,6 +25,7 @@ from panstream.server.auth import Limits, QuotaTracker
 from panstream.server.ingest.jobs import Job
 from panstream.server.website.beacon_buffer import MAX_BEACON, BeaconBuffer
 from tests.server.server_live import EXACT, Live, served, write_config
+from tests.waiting import PATIENCE
 
 ORIGIN = "https://shop.example"
 PATH = "/v1/beacon"
@@ -190,7 +191,7 @@ def test_beacons_come_together_or_in_pieces(live: Live) -> None:
     """Five in one packet; one byte by byte; one followed by a question of the interface."""
     before = counted(live)
     one = request(b'{"event": "view"}')
-    with socket.create_connection((live.host, live.port), timeout=30) as connection:
+    with socket.create_connection((live.host, live.port), timeout=PATIENCE) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(5 * one)
         _expect(connection, b"HTTP/1.1 204", 5)

@@ -24,6 +24,7 @@ from panstream.engine.sources.formats.text_columns import columns_from_spans
 from panstream.errors import BadRowError, InvalidParameter, MissingExtra, SourceError
 from panstream.primitives.kernels.sources.csv_fields import copy_spans
 from tests.engine.runtime.streams import good
+from tests.waiting import PATIENCE
 
 SCHEMA = RowSchema(columns={"n": "int"})
 
@@ -156,7 +157,7 @@ def test_leaving_a_reader_that_is_ahead() -> None:
 
     ahead = read_ahead(read())
     first = next(ahead)
-    assert second.wait(60)
+    assert second.wait(PATIENCE)
     ahead.close()
     assert set(threading.enumerate()) <= threads
     assert closed.is_set()
@@ -177,18 +178,18 @@ def test_leaving_a_reader_whose_input_blocks(monkeypatch: pytest.MonkeyPatch) ->
         try:
             yield batch_of(1)
             blocked.set()
-            assert released.wait(60)
+            assert released.wait(PATIENCE)
             yield late
         finally:
             closed.set()
 
     ahead = read_ahead(read())
     next(ahead)
-    assert blocked.wait(60)
+    assert blocked.wait(PATIENCE)
     ahead.close()
     assert not closed.is_set()
     released.set()
-    assert closed.wait(60)
+    assert closed.wait(PATIENCE)
     assert value_of(late) == 0
 
 
