@@ -19,6 +19,7 @@ import pytest
 from panstream.cli.hardening import ENVIRONMENT, MARK
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import InvalidParameter
+from tests.cli.running import run as run_command
 from tests.waiting import until
 
 HIDDEN_DETAILS_NOTE = "note: rows that cannot be used are left out; run this in a terminal to see which"

@@ -54,7 +54,7 @@ LEGENDRE = LegendreCounter(epsilon=0.7, universe=1, prime=7)
 
 
 def parts_of(*algorithms: object) -> list[tuple[Enumerator, list[Stream]]]:
-    found = []
+    parts = []
     for algorithm in algorithms:
         if isinstance(algorithm, ContinualCount):
             parts.append((Enumerator(algorithm, window=(-2, 4)), streams(update(values=[1]), tick())))

@@ -125,9 +125,11 @@ def seen_after(
                 body.make_room(len(data))
                 body.data[: len(data)] = data
                 body.size = len(data)
-                worker.submit(Job(body, on_done=lambda result, refusal, told=told: told.append(refusal or result)))
+                worker.submit(
+                    Job(body, on_done=lambda result, refusal, outcomes=outcomes: outcomes.append(refusal or result))
+                )
             for _ in range(30_000):
-                if len(worker._held) + len(told) == len(posts):
+                if len(worker._held) + len(outcomes) == len(posts):
                     break
                 await asyncio.sleep(0.01)
             else:

@@ -14,7 +14,6 @@ import pytest
 
 from tests.distributed.sharded.fork_server import SIZE
 from tests.distributed.sharded.processes import Processes, processes
-from tests.distributed.sharded.zygote import SIZE
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow

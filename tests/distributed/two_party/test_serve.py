@@ -15,44 +15,17 @@ from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import read_config
 from panstream.errors import TwoPartyError
 from tests.distributed.two_party.test_steps import settings
-from tests.server.server_live import CSV, Live
-from tests.waiting import PATIENCE
+from tests.server.server_live import CSV, Live, served
 
 EVENTS = "/v1/streams/s/events"
 
 
 @pytest.fixture
-def link(tmp_path: Path) -> Iterator[InProcessTwoPartyTransport]:
-    made = InProcessTwoPartyTransport(tmp_path, "s")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def live(tmp_path: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
-    with served(tmp_path, link) as running:
-        yield running
-
-
-@contextlib.contextmanager
-def served(directory: Path, link: InProcessTwoPartyTransport) -> Iterator[Live]:
-    config = read_config(settings(directory))
-    ready = threading.Event()
-    running = make_server(
-        config,
-        ServerSettings(port=0, limits=Limits()),
-        on_started=lambda address: ready.set(),
-        engine=lambda publish: open_engine(config, link=link, publish=publish, zero_noise=True),
-    )
-    thread = threading.Thread(target=running.run_until_stopped)
-    thread.start()
-    try:
-        assert ready.wait(PATIENCE)
-        place = urlsplit(running.address)
-        yield Live(place.hostname or "", place.port or 0, running)
-    finally:
-        running.stop()
-        thread.join(PATIENCE)
+def live(tmp_path: Path, transport: InProcessTwoPartyTransport) -> Iterator[Live]:
+    config = read_config(settings(tmp_path))
+    engine = functools.partial(open_engine, config, transport=transport, zero_noise=True)
+    with served(config, engine=engine) as server:
+        yield server
 
 
 def body(first: int, last: int) -> bytes:

@@ -23,7 +23,7 @@ from panstream.engine.config.kafka import PASSWORD, KafkaAddress
 from panstream.engine.planner.public_facts import ingestion_paths
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.sources import KafkaSource, open_feed
+from panstream.engine.sources import KafkaSource, open_source
 from panstream.engine.sources._kafka_offsets import MAX_MARKS, OffsetMarks
 from panstream.engine.sources.kafka import gzip_warning
 from panstream.errors import ConnectionLost, InvalidParameter, MissingExtra, SourceError

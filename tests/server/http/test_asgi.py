@@ -9,9 +9,8 @@ from typing import Any
 import h11
 import pytest
 
-from panstream.server.auth import Limits
 from panstream.server.http.asgi import AsgiExchange, scope_of
-from tests.server.server_live import EVENTS, LINES, Live, lines, served, write_config
+from tests.server.server_live import EVENTS, LINES, Live, lines
 from tests.waiting import PATIENCE
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import threading
+from collections.abc import Iterator
 from csv import DictReader
 from datetime import datetime
 from types import SimpleNamespace

@@ -73,7 +73,6 @@ class Partition:
             size = path.stat().st_size // _TEXT_ROW_BYTES
             yield cls(name=f"{file.name}#", path=where, format=file.format, rows=size)
             return
-        path = file.path
         footer = translate_reader_errors(lambda: read_footer(path), label=file.name, what="a Parquet file")
         rows_before = size = start = 0
         for group, group_rows in enumerate(footer.rows):

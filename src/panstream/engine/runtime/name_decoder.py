@@ -33,7 +33,7 @@ class NameDecoder:
     def __init__(self, log: ReleaseLog, plans: Iterable[QueryPlan], publish: Callable[[Release], None]) -> None:
         self._log = log
         self._publish = publish
-        self._whole = {name for plan in plans if plan.config.parsed.integer_key for name in plan.series}
+        self._integer_keys = {name for plan in plans if plan.config.parsed.integer_key for name in plan.series}
         self._waiting: list[tuple[Release, Future[Release]]] = []
         self._pool = ThreadPoolExecutor(1, "names", initializer=lower_thread_priority)
 

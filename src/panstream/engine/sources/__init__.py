@@ -2,11 +2,11 @@
 
 ::
 
-    feed = open_feed(["visits/"], schema)
-    feed.resume(applied)                  # last applied sequence per producer
-    for batch in feed.batches():          # None while there is nothing to read
+    source = open_source(["visits/"], schema)
+    source.resume(applied)                  # last applied sequence per producer
+    for batch in source.batches():          # None while there is nothing to read
         ...                               # update; commit the state with batch.producer and batch.sequence
-        feed.acknowledge(batch.token)
+        source.acknowledge(batch.token)
         batch.wipe()
 """
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> EventSource:
+def open_source(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> EventSource:
     """Return the source for inputs as given on a command line.
 
     Paths, globs, directories and "-" go to ``FileSource`` or, with ``follow``, to ``TailSource``; a single

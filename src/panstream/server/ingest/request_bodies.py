@@ -257,10 +257,10 @@ def _read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int
         unpacked: Maximum size of strings after decoding dictionaries and views, which can be small when sent.
     """
     check_body(data, _LABEL)
-    reader = _opened(data)
+    reader = _open_stream(data)
     check_types(reader.schema, schema, _LABEL)
     if len(reader.schema) > len(schema.columns):  # others are not even read
-        reader = _opened(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
+        reader = _open_stream(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
     pieces: list[RowBatch] = []
     total = size = 0
     while (batch := translate_reader_errors(lambda: next(iter(reader), None), label=_LABEL, what=_STREAM)) is not None:
