@@ -20,7 +20,7 @@ def test_partitions_make_up_the_state_of_all_rows() -> None:
     quiet = Bitmap(epsilon=float("inf"), buckets=256, levels=8)
     for part in parts:
         batches = iter([pa.RecordBatch.from_arrays([pa.array(half)], ["id"]) for half in (part[:100], part[100:])])
-        (row,) = spark._touched(algorithm, batches)
-        spark._draw(quiet, monitor, row.column(0)[0].as_py())
+        (row,) = spark._mark_cells(algorithm, batches)
+        spark._apply_marks(quiet, monitor, row.column(0)[0].as_py())
     assert (monitor.state.bits == whole.bits).all()
     assert NoiseSource.is_secure
