@@ -108,9 +108,7 @@ def by_body(settings: Config, data: bytes, form: str, rows: int, *, bad: bool) -
     gate = QuotaTracker(Limits(rows=1 << 30, body=1 << 30, unpacked=1 << 30, memory=1 << 31))
     with Engine(settings) as engine, Selector(settings) as select:
         body = RequestBody(gate, form, "identity")
-        body.make_room(len(data))
-        body.data[: len(data)] = data
-        body.size = len(data)
+        body.append(data)
         begin = time.process_time()
         batch = parse(body, schema)
         assert isinstance(batch, RowBatch)

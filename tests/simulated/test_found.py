@@ -38,7 +38,7 @@ def die_after_the_machines(world: History, step: Any) -> None:
 
 
 def opened_answers(world: TwoMachines, name: str) -> list[int]:
-    return [number for number, _, _ in world.machines[A]._held.answers.get(f"0/0/{name}", [])]
+    return [number for number, _, _ in world.machines[A]._record.answers.get(f"0/0/{name}", [])]
 
 
 def test_two_answers_of_one_step_are_given_again(world: TwoMachines) -> None:

@@ -129,6 +129,6 @@ def test_an_engine_that_opens_windows_by_a_clock_that_went_back_is_caught(
 
 def test_a_server_that_applies_batches_as_they_come_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReorderBuffer, "arrange", lambda self, jobs, engine: list(jobs))
-    monkeypatch.setattr(BatchApplier, "_last", lambda self, position_key: 1 << 62)  # whose batches are never early
-    monkeypatch.setattr(BatchApplier, "_joined", lambda self, work: False)
+    monkeypatch.setattr(BatchApplier, "_last", lambda self, place: 1 << 62)  # whose batches are never early
+    monkeypatch.setattr(BatchApplier, "_apply_merged", lambda self, work: False)
     caught(Reordered, tmp_path, 60, "were late|has .* rows instead of|are there|rows were counted of")
