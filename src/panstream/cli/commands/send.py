@@ -131,6 +131,8 @@ def _send_calls(client: Client, source: IO[bytes], format: str) -> Iterator[Call
 def _batches(source: IO[bytes], format: str) -> Iterator[Any]:
     import pyarrow as pa
 
+    from panstream.primitives.inputs.parquet_footer import CorruptParquet, read_footer
+
     what = "a Parquet file" if format == "parquet" else "an Arrow IPC stream"
     damaged = InvalidParameter(f"the input is not {what}, or is cut short")
 
@@ -138,10 +140,11 @@ def _batches(source: IO[bytes], format: str) -> Iterator[Any]:
         if format == "parquet":
             from pyarrow import parquet
 
+            read_footer(Path(source.name))  # pyarrow would end the process over some damaged footers
             return iter(parquet.ParquetFile(source).iter_batches())
         return iter(pa.ipc.open_stream(source))
 
-    causes = (pa.ArrowException, OSError, UnicodeDecodeError)
+    causes = (pa.ArrowException, OSError, UnicodeDecodeError, CorruptParquet)
     reader = translate_errors(opened, causes, lambda _: damaged)
     while (batch := translate_errors(lambda: next(reader, None), causes, lambda _: damaged)) is not None:
         yield batch

@@ -26,9 +26,9 @@ from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.engine.sources.formats.parquet.footer import read_footer
 from panstream.engine.sources.input_files import InputFile, expand_paths
 from panstream.errors import BadRowError
+from panstream.primitives.inputs.parquet_footer import read_footer
 from panstream.primitives.memory.scratch import wipe
 
 _TEXT_ROW_BYTES = 32  # of a row of text, about: only for tasks of similar size

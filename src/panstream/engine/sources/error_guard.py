@@ -8,12 +8,9 @@ from typing import TypeVar
 
 from panstream.engine.arrow import pa
 from panstream.errors import SourceError
+from panstream.primitives.inputs.parquet_footer import CorruptParquet
 
 T = TypeVar("T")
-
-
-class CorruptParquet(ValueError):
-    """A check of a Parquet file failed; the message is not shown to users."""
 
 
 def translate_reader_errors(call: Callable[[], T], *, label: str, what: str) -> T:

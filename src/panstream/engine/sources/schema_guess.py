@@ -32,10 +32,10 @@ from panstream.engine.sources.first_rows import (
 )
 from panstream.engine.sources.formats.access_log import CADDY, COLUMNS, LINE
 from panstream.engine.sources.formats.csv import Dialect
-from panstream.engine.sources.formats.parquet.footer import read_footer
 from panstream.engine.sources.input_files import Format, InputFile, expand_paths
 from panstream.engine.sources.tables import open_table
 from panstream.errors import SourceError
+from panstream.primitives.inputs.parquet_footer import read_footer
 
 _SEPARATORS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar", " ": "a space"}
 _FORMATS = {

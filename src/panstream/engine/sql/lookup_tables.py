@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream.errors import ConfigError, translate_errors
+from panstream.primitives.inputs.parquet_footer import CorruptParquet, read_footer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def _table(file: Path, label: str) -> tuple[Any, bytes]:
 
     if file.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"{label}: the file must end in .csv or .parquet, got {file.name!r}")
-    table, data = translate_errors(read, (OSError, pa.ArrowException, UnicodeDecodeError), refusal)
+    table, data = translate_errors(read, (OSError, pa.ArrowException, UnicodeDecodeError, CorruptParquet), refusal)
     if len(set(table.schema.names)) < len(table.schema.names):
         raise ConfigError(f"{label}: {file.name} has two columns of the same name")
     return table, data
@@ -82,6 +83,7 @@ def _parsed(file: Path, data: bytes) -> Any:
     if file.suffix == ".parquet":
         import pyarrow.parquet as parquet
 
+        read_footer(file)
         return parquet.read_table(pa.BufferReader(data))
     import pyarrow.csv as csv
 

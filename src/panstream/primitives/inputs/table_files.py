@@ -10,6 +10,7 @@ from typing import Any
 
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.primitives.inputs.dataframes import pyarrow
+from panstream.primitives.inputs.parquet_footer import CorruptParquet, read_footer
 
 _SEPARATORS = ",;\t|"
 _LONGEST_HEADER = 1 << 20
@@ -29,6 +30,7 @@ def read_columns(path: Path, names: Collection[str], *, text: Collection[str] = 
         if _ending(path) in _PARQUET:
             from pyarrow import parquet
 
+            read_footer(path)
             return parquet.read_table(path, columns=[name for name in parquet.read_schema(path).names if name in names])
         if _ending(path) in _ARROW:
             table = arrow.ipc.open_file(path).read_all()
@@ -47,7 +49,7 @@ def read_columns(path: Path, names: Collection[str], *, text: Collection[str] = 
         return csv.read_csv(path, parse_options=parse, convert_options=options)
     except FileNotFoundError:
         raise InvalidParameter(f"there is no file {path}") from None
-    except (arrow.ArrowException, OSError, UnicodeDecodeError):
+    except (arrow.ArrowException, OSError, UnicodeDecodeError, CorruptParquet):
         raise InvalidBatch(f"{path.name} cannot be read as a table{_where(path)}") from None
 
 
@@ -61,6 +63,7 @@ def read_header(path: Path) -> dict[str, Any]:
         if _ending(path) in _PARQUET:
             from pyarrow import parquet
 
+            read_footer(path)
             return {field.name: field.type for field in parquet.read_schema(path)}
         if _ending(path) in _ARROW:
             return {field.name: field.type for field in arrow.ipc.open_file(path).schema}
@@ -69,7 +72,7 @@ def read_header(path: Path) -> dict[str, Any]:
         return dict.fromkeys(_header(path)[0])
     except FileNotFoundError:
         raise InvalidParameter(f"there is no file {path}") from None
-    except (arrow.ArrowException, OSError, UnicodeDecodeError):
+    except (arrow.ArrowException, OSError, UnicodeDecodeError, CorruptParquet):
         raise InvalidBatch(f"{path.name} cannot be read as a table") from None
 
 

@@ -131,7 +131,7 @@ def test_an_empty_table_without_a_dictionary_is_empty(tmp_path: Path) -> None:
     assert ours(path) == []
 
 
-SEED = Path(__file__).parents[5] / "fuzz" / "corpus" / "parquet" / "page-size-63-bits"
+CORPUS = Path(__file__).parents[5] / "fuzz" / "corpus" / "parquet"
 
 
 def varint(number: int) -> bytes:
@@ -159,13 +159,13 @@ def refuse(path: Path, column: str) -> None:
 def test_positions_that_wrap_do_not_make_the_reader_start_again() -> None:
     """The first page is said to have 2^63 bytes less the 16 of its header, twice: the sum is where it began."""
     for column in ("user", "n"):
-        refuse(SEED, column)
+        refuse(CORPUS / "page-size-63-bits", column)
 
 
 @pytest.mark.parametrize("stored", [400, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1])
 @pytest.mark.parametrize("size", [0, (1 << 31) - 1, 1 << 31])
 def test_no_memory_is_asked_for_beyond_the_row_group(tmp_path: Path, stored: int, size: int) -> None:
-    data = bytearray(SEED.read_bytes())
+    data = bytearray((CORPUS / "page-size-63-bits").read_bytes())
     start = data.index(index_page((1 << 63) - 16))
     header = index_page(stored, size)
     data[start : start + len(header)] = header
@@ -270,3 +270,15 @@ def test_a_row_group_with_fewer_rows_than_it_says_is_refused(tmp_path: Path) -> 
     path.write_bytes(wrong)
     with pytest.raises(SourceError, match="row group 0"):
         pieces_of(path)
+
+
+def test_a_footer_that_contradicts_itself_does_not_end_the_process() -> None:
+    """pyarrow's description of this file's first column calls ``std::terminate``."""
+    schema = RowSchema(columns={"user": "string", "n": "int"}, user="user")
+    with pytest.raises(SourceError, match="damaged"):
+        file = ParquetFile(CORPUS / "contradiction", schema, rows=10)
+        try:
+            for rows in file.pieces():
+                rows.wipe()
+        finally:
+            file.close()

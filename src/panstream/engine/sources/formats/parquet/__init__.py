@@ -1,1 +1,1 @@
-"""Parquet files: pyarrow decodes them (``file``) after ``footer`` and ``page_limits`` have checked their metadata."""
+"""Parquet files: pyarrow decodes them (``file``) after ``page_limits`` has checked their page headers."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array
-from panstream.engine.sources.error_guard import CorruptParquet, translate_reader_errors
+from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
-from panstream.engine.sources.formats.parquet.footer import Footer, read_footer
 from panstream.engine.sources.formats.parquet.page_limits import LARGEST_PAGE_BYTES, measure_pages
+from panstream.primitives.inputs.parquet_footer import CorruptParquet, Footer, read_footer
 
 _MIN_BUFFER_BYTES = 1 << 15  # read from the file at once, per column
 _MAX_BUFFER_BYTES = 1 << 18

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
-from panstream.engine.sources.error_guard import CorruptParquet
-from panstream.engine.sources.formats.parquet.footer import read_at
+from panstream.primitives.inputs.parquet_footer import CorruptParquet, read_at
 from panstream.primitives.memory.scratch import wipe, wipe_at
 
 LARGEST_PAGE_BYTES = 1 << 30

@@ -13,10 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.sources.error_guard import CorruptParquet
 from panstream.primitives.memory.scratch import wipe
 
 _TAIL_BYTES = 8  # the footer's length and the magic number
+
+
+class CorruptParquet(ValueError):
+    """A check of a Parquet file failed; the message is not shown to users."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
