@@ -1,4 +1,4 @@
-"""Order of tests, programs that some of them need, and a summary of skipped ones."""
+"""Order of the tests, programs that they need, garbage collection between files, and a list of what was skipped."""
 
 import functools
 import gc
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Before NumPy is imported, and for all processes that tests start: several workers share the cores, and waiting
-# threads of matrix products would keep them busy.
+# Set before NumPy is imported, and inherited by all processes that tests start: several workers share the cores, and
+# threads of one matrix product spin while they wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
@@ -21,21 +21,21 @@ from hypothesis import settings
 
 from tests import chromium
 
-# Tests call commands hundreds of times; building the command objects once is enough.
+# Tests call commands some hundred times, and typer builds the same tree of commands for each call.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
 
-# Local runs search for new counterexamples every time; CI must be deterministic.
-settings.register_profile("usual", deadline=None)  # a busy machine must not fail a test
+# Hypothesis searches for new counterexamples in every run, except in CI, where a merge should not depend on luck.
+settings.register_profile("usual", deadline=None)  # how long an example takes depends on the load of the machine
 settings.register_profile("landing", derandomize=True, deadline=None)
 settings.load_profile("usual")
 if os.environ.get("CI"):
     settings.load_profile("landing")
 
 TESTS = Path(__file__).parent
-COSTS = TESTS / "costs.json"  # seconds of the files that take longest; PANSTREAM_COSTS=1 make test measures them again
+COSTS = TESTS / "costs.json"  # seconds of the slowest files; PANSTREAM_COSTS=1 make test measures them again
 
-PROGRAM_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"  # daemons may be installed outside of a user's PATH
-NEEDS = {  # program that tests use, and its Debian package
+SEARCH_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"  # daemons are in /usr/sbin, which few users search
+NEEDS = {  # start of a test's path: a program that it talks to, and the Debian package that has it
     "browser/": (chromium.PROGRAM or "chromium", "chromium-headless-shell"),
     "engine/sources/test_mqtt.py": ("mosquitto", "mosquitto"),
     "engine/sources/test_redis.py": ("redis-server", "redis-server"),
@@ -52,9 +52,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         path = item.path.relative_to(TESTS).as_posix()
         for prefix, (program, package) in NEEDS.items():
-            if f"{path}::{item.name}".startswith(prefix) and shutil.which(program, path=PROGRAM_PATH) is None:
+            if f"{path}::{item.name}".startswith(prefix) and shutil.which(program, path=SEARCH_PATH) is None:
                 item.add_marker(pytest.mark.skip(reason=f"{program} is not installed (Debian: {package})"))
-    # The slowest files start first: one that starts last would delay the end of the run.
+    # Longest files first: a long file that starts last would run while the other workers have nothing left to do.
     slow = Counter(item.path for item in items if item.get_closest_marker("slow") is not None)
     costs = json.loads(COSTS.read_text())
     items.sort(key=lambda item: (-costs.get(_file(item.nodeid), 0), slow[item.path] == 0))
@@ -65,14 +65,14 @@ def _file(nodeid: str) -> str:
 
 
 def _write_costs(config: pytest.Config) -> None:
-    """Store the seconds of the slowest files, which determine the order of the next runs."""
+    """Store the seconds of the slowest files, by which the next runs order them."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    spent = Counter[str]()
+    measured = Counter[str]()
     for report in itertools.chain.from_iterable(reporter.stats.values() if reporter is not None else ()):
         if isinstance(report, pytest.TestReport):
-            spent[_file(report.nodeid)] += report.duration
-    costs = json.loads(COSTS.read_text()) | {file: round(seconds) for file, seconds in spent.items()}
-    longest = {file: seconds for file, seconds in sorted(costs.items(), key=lambda item: -item[1]) if seconds >= 3}
+            measured[_file(report.nodeid)] += report.duration
+    costs = Counter(json.loads(COSTS.read_text()) | {file: round(seconds) for file, seconds in measured.items()})
+    longest = {file: seconds for file, seconds in costs.most_common() if seconds >= 3}
     COSTS.write_text(json.dumps(longest, indent=1) + "\n")
 
 
@@ -81,16 +81,16 @@ _freeze = gc.freeze
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests with the garbage collector off: almost everything created then stays alive."""
+    """Switch the garbage collector off while tests are collected: almost nothing that is made then is garbage."""
     gc.disable()
     yield
     gc.enable()
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the 600,000 objects of the collection from garbage collection, for the whole run.
+    """Exempt the 600,000 objects of the collected tests from garbage collection until the end.
 
-    Servers that tests start and stop would unfreeze them, hence the replaced functions.
+    A server that a test starts and stops calls ``gc.freeze`` and ``gc.unfreeze`` itself, which would undo that.
     """
     _freeze()
     gc.freeze = gc.unfreeze = lambda: None
@@ -102,9 +102,9 @@ _dask_was_used = False
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Ignore unclosed sockets from the first test with a Dask client on.
+    """Ignore sockets that Dask left open, from the first test with a Dask client on.
 
-    Dask drops connections to killed workers without closing them, and they are collected at any later time.
+    Dask drops connections to killed workers without closing them; the collector finds them at any later time.
     """
     global _dask_was_used
     if item.path.is_relative_to(TESTS):
@@ -116,9 +116,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _leaks_fail_their_own_file() -> Iterator[None]:
-    """Collect garbage after each file, so that an unclosed socket or file fails the file that left it open.
+    """Collect garbage after each file, so that a socket or file left open fails the file that left it.
 
-    What remains are imports and caches, which are frozen so that the next collection does not scan them again.
+    What remains are imports and caches, which are exempted from later collections.
     """
     yield
     gc.collect()
@@ -136,7 +136,7 @@ def _scanner() -> Iterator[Any]:
 
 @pytest.fixture
 def warm_scanner(_scanner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a running process do the memory scans of this test."""
+    """Have scans of this test done by a process that has loaded its kernels already."""
     monkeypatch.setattr("panstream.testing.memory._launcher._run", _scanner.run)
 
 
@@ -150,13 +150,13 @@ def _skipped(config: pytest.Config) -> Counter[str]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail the run if a test was skipped and PANSTREAM_NO_SKIPS is set."""
+    """Fail the run for a skipped test if ``PANSTREAM_NO_SKIPS`` is 1."""
     if os.environ.get("PANSTREAM_NO_SKIPS") == "1" and exitstatus == 0 and _skipped(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Print the skipped tests by reason in the last lines."""
+    """Print the number of skipped tests and the reasons as the last lines."""
     if hasattr(config, "workerinput"):
         return
     if os.environ.get("PANSTREAM_COSTS") == "1":
