@@ -55,6 +55,7 @@ def signalling(real: Callable[..., Any], number: int) -> Callable[..., Any]:
     return works
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_exit_code_is_128_and_the_signal(

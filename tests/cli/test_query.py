@@ -58,6 +58,7 @@ def test_users_of_several_files_lose_what_all_of_them_were_charged(folder: Path)
     )
 
 
+@pytest.mark.slow
 def test_groups_share_epsilon_and_rows_of_users_are_warned_of() -> None:
     sql = "SELECT n, COUNT(DISTINCT host) FROM 'visits.csv' GROUP BY n"
     shared = run("query", sql, "--user=host", "--epsilon=1", "--groups=n=1,2,3,4", "--budget=1")
@@ -70,6 +71,7 @@ def test_groups_share_epsilon_and_rows_of_users_are_warned_of() -> None:
         assert "note: counting at most 10 rows per user" in bounded.stderr
 
 
+@pytest.mark.slow
 def test_every_form_goes_to_standard_output(folder: Path) -> None:
     command = ["query", SQL, "--epsilon=1", "--ledger=spent"]
     assert run(*command, "--markdown").stdout.startswith("| estimate |")
@@ -85,6 +87,7 @@ def test_every_form_goes_to_standard_output(folder: Path) -> None:
     assert not (folder / "visits.csv.ledger").exists()
 
 
+@pytest.mark.slow
 def test_exit_codes() -> None:
     run("query", SQL, "--epsilon=1", "--budget=1")
     spent = run("query", SQL, "--epsilon=1", code=3)
@@ -142,6 +145,7 @@ def test_standard_input_is_looked_at_and_read() -> None:
     assert b"repeated answers add up unseen" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_note_about_unusable_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal it is there if there were some, by number; elsewhere the output is the same either way."""
     note = "note: rows that cannot be used are left out"

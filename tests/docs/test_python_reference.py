@@ -64,6 +64,7 @@ def test_every_public_name_has_an_entry_where_it_is_defined(page: str) -> None:
         assert (thing.__module__, thing.__qualname__) == (module, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", EXPORTS)
 def test_every_entry_has_a_docstring(package: Any, page: str) -> None:
     assert not [thing.path for thing in entries(package, page) if not thing.has_docstring]

@@ -170,6 +170,7 @@ def test_a_glob_charges_every_file_and_does_not_read_ledgers(tmp_path: Path) -> 
         assert answer.ledger.total("event")[0] == spent
 
 
+@pytest.mark.slow
 def test_a_file_under_two_names_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
     text()(tmp_path / "a.csv")
     (tmp_path / "b.csv").hardlink_to(tmp_path / "a.csv")

@@ -10,6 +10,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VENDOR = ROOT / "src/panstream/server/dashboard/static/vendor"
@@ -28,6 +30,7 @@ def test_the_list_of_parts_names_every_vendored_file_by_its_hash() -> None:
         assert f"{part['name']} {part['version']}" in sources
 
 
+@pytest.mark.slow
 def test_only_the_sdist_can_inject_leaks_and_record_secrets(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")

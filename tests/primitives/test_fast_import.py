@@ -24,11 +24,13 @@ print(scipy.linalg.det([[2.0]]), "scipy" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_kernels_run_without_scipy_which_can_be_imported_afterwards() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"] * 4 + ["False", "2.0", "True"]
 
 
+@pytest.mark.slow
 def test_a_process_that_used_duckdb_ends_without_a_report_of_leaks() -> None:
     code = (
         "from panstream.primitives.fast_import import import_without_gc; import_without_gc('panstream.cli.app'); "

@@ -57,6 +57,7 @@ def test_one_event_loses_what_the_theorem_says(levels: int, ticks: int, start: f
     assert exact(algorithm, ticks) == pytest.approx(reference, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("levels", "reference"), [(1, 1.450588712), (2, 1.831487115)])
 def test_deletions_double_the_constant_and_a_start_as_large_is_free(levels: int, reference: float) -> None:
     ticks = 3

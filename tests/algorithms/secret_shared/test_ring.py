@@ -20,6 +20,7 @@ from tests.algorithms.secret_shared.parties import Three, fresh
 NONE = DiscreteLaplace(None)
 
 
+@pytest.mark.slow
 def test_a_thousand_steps_of_overwrites_equal_plain_arrays() -> None:
     rng = np.random.default_rng(1)
     rules = {

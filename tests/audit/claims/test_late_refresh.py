@@ -89,6 +89,7 @@ def test_fresh_noise_covers_a_copy_however_late_it_is_noticed(name: str) -> None
     assert exact().loss <= case.claimed + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", FREEZING, ids=lambda each: type(each).__name__)
 def test_one_row_between_copy_and_refresh_makes_the_answers_alone_tell_it(algorithm: Any) -> None:
     """Nobody looks a second time: the answer uses the exact number of frozen ones."""

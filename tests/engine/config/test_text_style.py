@@ -53,6 +53,7 @@ def values(cells: list[str], kind: str, style: TextStyle) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @given(st.lists(NUMBER, max_size=20))
 def test_numbers_with_a_decimal_comma_are_those_of_decimal(cells: list[str]) -> None:
     def oracle(cell: str) -> float | None:

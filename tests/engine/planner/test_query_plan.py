@@ -79,6 +79,7 @@ def test_units_that_cannot_be_had_are_refused(sql: str, settings: dict[str, Any]
         plan_all(config(question("q", f"SELECT {sql} FROM s", **settings), **stream))
 
 
+@pytest.mark.slow
 def test_explain_compares_the_ways_at_three_ticks() -> None:
     asked = question(
         "q",

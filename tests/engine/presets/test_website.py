@@ -37,6 +37,7 @@ def small() -> Proposal:
     return propose_queries(WebsiteSpec(site="www.Example.org"))
 
 
+@pytest.mark.slow
 def test_daily_visitors_of_a_small_site_are_within_a_quarter(small: Proposal) -> None:
     daily = next(each for each in small.asked if each.question.name == "visitors per day")
     assert small.site.site == "example.org"

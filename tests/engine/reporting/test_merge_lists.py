@@ -66,6 +66,7 @@ def test_sites_add_up_and_rarer_names_are_found_in_their_sum(tmp_path: Path) -> 
     assert own < found.listing_threshold <= 2 * own
 
 
+@pytest.mark.slow
 def test_windows_of_a_site_add_up_where_their_tables_are_kept(tmp_path: Path) -> None:
     days = ({"/a": 2000}, {"/a": 500, "/b": 900}, {"/b": 800})
     week = site(tmp_path / "week", *days, window=True, keep=7)

@@ -100,6 +100,7 @@ def test_derived_columns_are_functions_of_one_row(derived: dict[str, Any], words
         config("SELECT COUNT(*) FROM s", stream={"derived": derived})
 
 
+@pytest.mark.slow
 def test_moments_of_one_state_cover_what_they_name() -> None:
     """Count, sum and mean of 400 states each: 95% intervals, judged by a binomial law at ALPHA."""
     runs = 400

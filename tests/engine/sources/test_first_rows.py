@@ -153,6 +153,7 @@ def test_a_configuration_says_its_own_keys(tmp_path: Path) -> None:
     assert check_files(configured(), ["-", "kafka://host/topic"]) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_spent_on_types_that_do_not_fit(tmp_path: Path) -> None:
     path = sales(tmp_path / "sales.csv")
     ask: dict[str, Any] = {"epsilon": 1.0, "lower": 0, "upper": 500}
@@ -167,6 +168,7 @@ def test_nothing_is_spent_on_types_that_do_not_fit(tmp_path: Path) -> None:
     assert not (tmp_path / "sales.csv.ledger").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
 def test_declared_styles_give_the_right_answer(tmp_path: Path, encoding: str) -> None:
     path = sales(tmp_path / "sales.csv", encoding)

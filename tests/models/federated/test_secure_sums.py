@@ -332,6 +332,7 @@ def test_who_fails_early_is_left_out_and_who_fails_late_stops_the_run() -> None:
         late.secure_sums(TABLES)
 
 
+@pytest.mark.slow
 def test_all_pairs_over_secure_sums_say_what_they_rest_on() -> None:
     model = FederatedPairs(epsilon=1.0, delta=1e-6, secure=True).run(Federation(RECORDS.domain, holders()))
     assert (model.claim.epsilon, model.claim.delta) == (1.0, 1e-6)
@@ -356,6 +357,7 @@ def test_a_holders_own_claim_says_what_it_rests_on() -> None:
     assert everybody[1].claim().assumption == ""  # it opened both sums and closed none
 
 
+@pytest.mark.slow
 def test_the_claims_of_analyst_and_holder_name_the_same_assumption(tmp_path: Path) -> None:
     """Also after a restart: it is stored with the charge."""
     ledger = tmp_path / "north.sqlite"

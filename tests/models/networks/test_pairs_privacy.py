@@ -181,6 +181,7 @@ def test_the_same_released_tables_give_the_same_model_whatever_the_records() -> 
     assert models[0] == models[1]
 
 
+@pytest.mark.slow
 def test_each_table_has_the_noise_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables measured once, twice, and of one attribute: 800 runs, in cells of half a standard deviation."""
     monkeypatch.setattr(pairs, "screen_models", lambda *given: LOOKS[3])

@@ -60,6 +60,7 @@ def no_fit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
         monkeypatch.setattr("panstream.models.networks.learner._notes", lambda *args: ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "grid"), [(1, (-1, 1)), (2, (1,)), (3, (0,)), (4, (2,))], ids=str)
 def test_the_claim_of_privbayes_holds_by_enumeration_and_is_nearly_used_up(n: int, grid: tuple[int, ...]) -> None:
     learner = PrivBayes(epsilon=1.5, split=BudgetSplit())

@@ -27,6 +27,7 @@ def estimates(algorithm: PublishedCroppedSum, net: np.ndarray, seed: int = 5) ->
     return np.array(values)
 
 
+@pytest.mark.slow
 def test_literal_constant_is_off_by_37246_on_empty_data() -> None:
     literal = PublishedCroppedSum(universe=1000, epsilon=1.0, crop=8)
     assert_mean(estimates(literal, np.zeros(1000, np.int64)), 37_246.5, "literal estimate of nothing")

@@ -26,6 +26,7 @@ print("read to the end")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
 def test_nothing_is_read_behind_the_last_id() -> None:
     run = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=300, check=False)

@@ -136,6 +136,7 @@ def test_the_words_of_an_entry_are_those_that_the_kernel_takes_there() -> None:
         assert 0 <= final[index] - (last + 1 - nearest) <= allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_ties_are_decided_by_as_many_bits_as_they_need(law: Law) -> None:
     table = draw_table(law)

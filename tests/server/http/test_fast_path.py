@@ -142,6 +142,7 @@ def test_refusals_on_the_fast_path_keep_the_connection(live: Live) -> None:
     assert b'"code":"bad_body"' in found[0][1]
 
 
+@pytest.mark.slow
 def test_a_body_that_does_not_come(tmp_path: Path) -> None:
     """It is refused after a while, its sender may go on to send it, and places and memory are free again."""
     with served(write_config(tmp_path), replace(LIMITS, body_time=0.5)) as hasty:

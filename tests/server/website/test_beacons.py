@@ -94,6 +94,7 @@ async def _handed_over(beacons: BeaconBuffer) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 def test_what_is_sent_is_counted(live: Live) -> None:
     before = counted(live)
     others = counted(live, "austrians")
@@ -274,6 +275,7 @@ def parsed(*beacons: tuple[str, str, str, bytes]) -> Any:
     return parse_beacons(bytearray(text + bytes(SPARE_BYTES)), len(text), SCHEMA)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.binary(max_size=60) | st.text(max_size=20).map(lambda text: json.dumps({"url": text}).encode())))
 def test_whatever_is_sent_is_one_row_each(bodies: list[bytes]) -> None:

@@ -12,6 +12,7 @@ from panstream.errors import InvalidParameter, NotSupported
 from panstream.testing.memory import ENCODINGS, _encodings, scan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "rule"),
     [

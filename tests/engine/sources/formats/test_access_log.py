@@ -261,6 +261,7 @@ def _nothing(text: bytes) -> bytes | None:
     return None if text in (b"", b"-") else text
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=8), st.integers(64, 400))
 def test_the_same_as_a_pattern(lines: list[str], block: int) -> None:

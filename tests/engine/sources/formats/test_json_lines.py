@@ -79,6 +79,7 @@ OTHER = st.recursive(
 OBJECTS = st.fixed_dictionaries({}, optional={**{k: st.none() | v for k, v in VALUES.items()}, "other": OTHER})
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(OBJECTS, max_size=10), st.integers(8, 200), st.booleans(), st.sampled_from(["\n", "\r\n", "\n\n", "\n  "])
@@ -220,6 +221,7 @@ def by_pyarrow(line: str) -> object:
     return tuple(rows[0][name] for name in TYPES)
 
 
+@pytest.mark.slow
 def test_the_same_as_pyarrow() -> None:
     """3,000 lines that are nearly JSON: accepted and refused alike, with the same values."""
     chance = random.Random(7)

@@ -131,6 +131,7 @@ CSV_PARTS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(
     st.lists(st.sampled_from(CSV_PARTS), max_size=60) | st.lists(st.binary(max_size=70), max_size=3),
@@ -258,6 +259,7 @@ def values(lines: list[bytes], *, together: bool, fenced: bool) -> list[object]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(
     st.lists(st.sampled_from(GOOD) | st.lists(st.sampled_from(JSON_PARTS), max_size=12).map(b"".join), max_size=8),
