@@ -67,7 +67,7 @@ def test_a_store_is_opened_and_goes_on(store: Path, tmp_path: Path, monkeypatch:
     assert before is not None
     monkeypatch.chdir(HERE)
     with Engine(replace(load_config(HERE / "store.toml"), directory=directory)) as engine:
-        assert engine._kept.parts(engine._queries, engine._kept.unpublished) == before
+        assert engine._checkpoint.parts(engine._queries, engine._checkpoint.unpublished) == before
         continue_after_restart(engine)
 
 

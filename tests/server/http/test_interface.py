@@ -7,7 +7,6 @@ import json
 import math
 import re
 import threading
-from collections.abc import Iterator
 from csv import DictReader
 from datetime import datetime
 from types import SimpleNamespace
@@ -18,14 +17,8 @@ import pytest
 from panstream.server.errors import CODES
 from panstream.server.http.app import _Handlers
 from panstream.server.http.openapi import describe
-from tests.server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines, served, write_config
+from tests.server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines
 from tests.waiting import PATIENCE
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with served(write_config(tmp_path_factory.mktemp("interface"))) as server:
-        yield server
 
 
 def zstd(data: bytes) -> bytes:
