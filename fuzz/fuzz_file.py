@@ -23,10 +23,11 @@ def test_one_input(data: bytes) -> None:
     file = _FOLDER / _NAMES[data[0] % len(_NAMES)]
     file.write_bytes(data[1:])
     try:
-        feed = FileSource([str(file)], _SCHEMA, batch_rows=100)
-        (given,) = feed._files
-        with contextlib.closing(feed._found(given, len(data) - 1)) as found:  # without the thread that reads ahead
-            for rows in found:
+        source = FileSource([str(file)], _SCHEMA, batch_rows=100)
+        (input_file,) = source._files
+        batches = source._file_batches(input_file, len(data) - 1)  # without the thread that reads ahead
+        with contextlib.closing(batches):
+            for rows in batches:
                 if rows is not None:
                     rows.wipe()
     except PanstreamError:

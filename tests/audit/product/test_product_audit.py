@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
@@ -18,6 +19,7 @@ from panstream.audit.product._neighbouring_inputs import Neighbour, generate_row
 from panstream.audit.product.audit import INGEST_PATHS, SystemReport, audit_system, bundled
 from panstream.audit.product.fork_server_client import ForkServer
 from panstream.engine.config.config import load_config
+from panstream.engine.runtime.ingest import find_invalid_rows
 from tests.fault_injection import leaks
 from tests.fault_injection.leaks import INJECTED_LEAKS, INSTRUMENT, run_positive_controls
 
@@ -39,9 +41,14 @@ def said(report: SystemReport) -> str:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_rows_are_made_for_every_configuration(name: str) -> None:
+def test_rows_are_made_for_every_configuration(name: str, tmp_path: Path) -> None:
+    """A time column of type date got moments, so that no row could be used and nothing was compared."""
     config = load_config(CONFIGURATIONS[name])
     rows = generate_rows(config, NOW)
+    path = tmp_path / "rows.csv"
+    usable = Neighbour(name="the original", rows=generate_rows(config, float(int(time.time()))))
+    path.write_bytes(usable.encode(config.stream.columns, "csv"))
+    assert not list(find_invalid_rows(config, [str(path)]))
     columns = config.stream.columns
     tried = list(neighbours(config, rows, NOW))
     assert len(tried) == len({each.name for each in tried}) >= 15

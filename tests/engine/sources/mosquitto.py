@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 
-from tests.conftest import PLACES
+from tests.conftest import SEARCH_PATH
 from tests.ports import free_port
 
 
@@ -26,7 +26,7 @@ class Mosquitto:
         self.start()
 
     def start(self) -> None:
-        program = shutil.which("mosquitto", path=PLACES)
+        program = shutil.which("mosquitto", path=SEARCH_PATH)
         assert program is not None, "mosquitto is needed: apt-get install mosquitto"
         self.process = subprocess.Popen(
             [program, "-c", str(self.file), "-v"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

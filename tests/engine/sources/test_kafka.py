@@ -127,7 +127,7 @@ def run(broker: Broker, url: str, kept: Kept, *, ticks: int, commit: int, dies: 
     applied = dict(kept.applied)
     tokens = list[object]()
     stream = feed.batches()
-    real = feed._kept
+    real = feed._commit_marks
 
     def dying(marks: OffsetMarks) -> bool:
         if dies == "before the mark" and ticks == at:
@@ -137,7 +137,7 @@ def run(broker: Broker, url: str, kept: Kept, *, ticks: int, commit: int, dies: 
             raise Crash
         return done
 
-    feed._kept = dying  # type: ignore[method-assign]
+    feed._commit_marks = dying  # type: ignore[method-assign]
     at = -1
     try:
         for _ in range(1_000):

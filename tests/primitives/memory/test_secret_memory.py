@@ -157,8 +157,8 @@ def test_the_shares_of_two_machines_are_there_between_steps(tmp_path: Path) -> N
     settled = link.second._resolve_in_doubt
     link.second._resolve_in_doubt = lambda step, attempt: None  # type: ignore[method-assign]
     with opened(tmp_path, link) as engine:
-        assert link.second._pending is not None
-        pending = [*link.second._pending[1].values()]
+        assert link.second._in_doubt is not None
+        pending = [*link.second._in_doubt[1].values()]
         link.second._resolve_in_doubt = settled  # type: ignore[method-assign]
         shares = [*link.first._party.shares.values(), *link.second._party.shares.values(), *pending]
         assert len(shares) == 12 and all(secret_memory._is_ours(share.cells) for share in shares)

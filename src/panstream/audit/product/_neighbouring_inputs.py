@@ -71,7 +71,7 @@ def windows_with_rows(config: Config, rows: Sequence[Row]) -> set[tuple[float, i
 def _value(config: Config, name: str, kind: str, number: int, words: dict[str, list[str]], time: datetime) -> Any:
     stream = config.stream
     if name == stream.time:
-        return time.replace(tzinfo=None)
+        return {"date": time.date(), "int": int(time.timestamp())}.get(kind, time.replace(tzinfo=None))
     if name == stream.user:
         return _user(config, kind, number * 5 % 13)
     if name == stream.weight:
@@ -259,9 +259,10 @@ def _new_user(rows: tuple[Row, ...], user: str) -> Any:
 def _unusual_values(kind: str, is_time: bool, value: Any, now: float) -> Iterator[tuple[str, Any]]:
     yield "empty", _EMPTY
     if is_time:
-        if isinstance(value, datetime):
+        future = datetime(1970, 1, 1) + timedelta(seconds=now, days=_FAR_DAYS)
+        if isinstance(value, date):
             yield "late", value - timedelta(days=_FAR_DAYS)
-            yield "from the future", datetime(1970, 1, 1) + timedelta(seconds=now, days=_FAR_DAYS)
+            yield "from the future", future if isinstance(value, datetime) else future.date()
         yield "no time", _Raw("yesterday", '"yesterday"')
         return
     if kind == "int":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from panstream.audit.product.audit import SystemReport
     from panstream.audit.product.fork_server_client import ForkServer
 
+_CONTROLS = "positive controls: make audit-controls in a source checkout"
 _SHOWN = 20  # most differences printed per configuration
 _FILE_WIDTH = 180  # characters, if the table is not printed to a terminal
 
@@ -188,11 +189,12 @@ def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: boo
         raise InvalidParameter("--rows goes with exactly one configuration: panstream audit system CONFIG --rows FILE")
     ingest_paths = INGEST_PATHS if full or arguments else QUICK_INGEST_PATHS
     with ForkServer.started() as fork_server:
-        reports = {path.name: _audit_system(path, fork_server, rows, ingest_paths, as_json) for path in paths}
-    if as_json:
-        typer.echo(json.dumps(_system_json(reports)))
-    else:
-        _show_system(reports)
+        reports: dict[str, SystemReport] = {}
+        for path in paths:
+            reports[path.name] = _audit_system(path, fork_server, rows, ingest_paths, as_json)
+            if not as_json:
+                _show_report(path.name, reports[path.name])
+    typer.echo(json.dumps(_system_json(reports)) if as_json else _CONTROLS)
     if not all(report.ok for report in reports.values()):
         raise typer.Exit(1)
 
@@ -216,22 +218,20 @@ def _audit_system(
         )
 
 
-def _show_system(reports: dict[str, SystemReport]) -> None:
-    for name, report in reports.items():
-        declared = sorted({difference.fact for difference in report.differences if difference.fact is not None})
+def _show_report(name: str, report: SystemReport) -> None:
+    declared = sorted({difference.fact for difference in report.differences if difference.fact is not None})
+    typer.echo(
+        f"{name}: {report.neighbours} neighbours, {report.runs} runs, {len(report.names):,} fields compared "
+        f"{report.fields:,} times, {len(report.undeclared)} undeclared differences"
+        + (f" (declared: {'; '.join(declared)})" if declared else "")
+    )
+    for difference in report.undeclared[:_SHOWN]:
         typer.echo(
-            f"{name}: {report.neighbours} neighbours, {report.runs} runs, {len(report.names):,} fields compared "
-            f"{report.fields:,} times, {len(report.undeclared)} undeclared differences"
-            + (f" (declared: {'; '.join(declared)})" if declared else "")
+            f"  {difference.ingest_path}, {difference.neighbour}: {difference.field}: {difference.before[:60]!r} / "
+            f"{difference.after[:60]!r}"
         )
-        for difference in report.undeclared[:_SHOWN]:
-            typer.echo(
-                f"  {difference.ingest_path}, {difference.neighbour}: {difference.field}: {difference.before[:60]!r} / "
-                f"{difference.after[:60]!r}"
-            )
-        if len(report.undeclared) > _SHOWN:
-            typer.echo(f"  and {len(report.undeclared) - _SHOWN} more")
-    typer.echo("positive controls: make audit-controls in a source checkout")
+    if len(report.undeclared) > _SHOWN:
+        typer.echo(f"  and {len(report.undeclared) - _SHOWN} more")
 
 
 def _system_json(reports: dict[str, SystemReport]) -> dict[str, Any]:

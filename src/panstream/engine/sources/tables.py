@@ -36,7 +36,11 @@ def open_table(data: Any) -> Any:
 class TableSource(EventSource):
     """A table that `open_table` takes; its memory is the caller's and is never overwritten.
 
-    With ``name=None`` no position is stored: the next table is read from its first row.
+    Args:
+        table: A table or reader of Arrow, or of a library that exports one.
+        schema: The columns to read.
+        name: Under which positions are stored; with None none is, and the next table is read from its first row.
+        batch_rows: Rows of a batch.
     """
 
     def __init__(self, table: Any, schema: RowSchema, *, name: str | None = "table", batch_rows: int = 50_000) -> None:
