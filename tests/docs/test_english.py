@@ -60,43 +60,6 @@ METAPHORS = {
     r"zygotes?": "fork server",
 }
 METAPHOR = re.compile(rf"\b({'|'.join(METAPHORS)})\b", re.IGNORECASE)
-# Packages whose docstrings and comments still have some; a package that is clean leaves the list.
-NOT_YET = {
-    "algorithms",
-    "algorithms.continual",
-    "algorithms.continual_users",
-    "algorithms.density",
-    "algorithms.distinct",
-    "algorithms.heavy_hitters",
-    "algorithms.planning",
-    "algorithms.secret_shared",
-    "algorithms.turnstile",
-    "cli",
-    "cli.commands",
-    "client",
-    "distributed.sharded",
-    "distributed.two_party",
-    "engine",
-    "engine.config",
-    "engine.planner",
-    "engine.presets",
-    "engine.reporting",
-    "engine.runtime",
-    "engine.sinks",
-    "engine.storage",
-    "primitives",
-    "primitives.inputs",
-    "primitives.kernels",
-    "primitives.memory",
-    "primitives.noise",
-    "privacy",
-    "server",
-    "server.dashboard",
-    "server.http",
-    "server.ingest",
-    "server.website",
-}
-
 
 def prose(path: Path) -> str:
     """Return the docstrings and comments of a module."""
@@ -108,11 +71,6 @@ def prose(path: Path) -> str:
     return "\n".join([*(ast.get_docstring(node) or "" for node in nodes), *comments])
 
 
-def package_of(path: Path) -> str:
-    """Return the package of a module of panstream, at most two names deep."""
-    return ".".join(path.relative_to(ROOT / "src" / "panstream").parent.parts[:2])
-
-
 def test_pages_have_no_metaphors() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     found = {str(page.relative_to(ROOT)): METAPHOR.findall(page.read_text("utf-8")) for page in pages}
@@ -120,6 +78,6 @@ def test_pages_have_no_metaphors() -> None:
 
 
 def test_docstrings_and_comments_have_no_metaphors() -> None:
-    modules = [path for path in (ROOT / "src").rglob("*.py") if package_of(path) not in NOT_YET]
+    modules = [path for path in (ROOT / "src").rglob("*.py")]
     found = {str(path.relative_to(ROOT)): METAPHOR.findall(prose(path)) for path in modules}
     assert not {path: words for path, words in found.items() if words}
