@@ -39,7 +39,7 @@ def keys(title: str) -> set[str]:
 @pytest.mark.parametrize(
     ("title", "declared"),
     [
-        ("[stream]", {field.name for field in fields(StreamConfig)} - {"guessed", "cells"}),
+        ("[stream]", {field.name for field in fields(StreamConfig)} - {"guessed", "cells", "person"}),
         (
             "[[query]]",
             {field.name for field in fields(QueryConfig)} - {"parsed", "statement", "of_unusable"} | {"bounds"},

@@ -67,7 +67,11 @@ def test_a_store_is_opened_and_goes_on(store: Path, tmp_path: Path, monkeypatch:
     assert before is not None
     monkeypatch.chdir(HERE)
     with Engine(replace(load_config(HERE / "store.toml"), directory=directory)) as engine:
-        assert engine._checkpoint.parts(engine._queries, engine._checkpoint.unpublished) == before
+        now = engine._checkpoint.parts(engine._queries, engine._checkpoint.unpublished)
+        meta = json.loads(now.pop("meta"))
+        assert [query["query"] for query in meta.pop("asked")] == [plan.config.name for plan in engine.plans]
+        assert meta == json.loads(before.pop("meta"))  # which has no history of what was asked
+        assert now == before
         continue_after_restart(engine)
 
 

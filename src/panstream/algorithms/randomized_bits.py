@@ -25,6 +25,7 @@ from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource, symme
 from panstream.primitives.packed_bits import draw_packed_bits
 from panstream.privacy.bitmap_loss import Decoder
 from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.person_loss import WindowLoss
 from panstream.privacy.rounding import state_and_output
 
 MAX_PHASES = 7  # announced intrusions; a release publishes 2**phases numbers, one for each pattern of frozen bits
@@ -125,6 +126,18 @@ class RandomizedBits(Shardable[BitState], Protocol):
     def phases(self) -> int:
         """Return how many announced intrusions the claim covers."""
         return int(getattr(self, "announced", 0))
+
+    def window_loss(self) -> WindowLoss:
+        """Return the loss with and without a copy where a user has one bit that every arrival draws again.
+
+        Bits that toggle, deletions and announced copies have no proof of a smaller loss: there all losses are the
+        joint one.
+        """
+        claim = self.claim()
+        if claim.unit != "user" or not self.is_idempotent or self.phases():
+            return WindowLoss.of_claim(claim)
+        law = self.law
+        return WindowLoss.of_bits(claim.epsilon, law.p0, law.p1, law.noise.kappa, self.releases)
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return one bit per cell, the frozen arrays of announced intrusions, and the release count."""

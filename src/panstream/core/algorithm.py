@@ -17,6 +17,7 @@ from panstream.errors import BudgetExhausted
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Claim
+from panstream.privacy.person_loss import WindowLoss
 
 if TYPE_CHECKING:
     from panstream.core.monitor import Monitor
@@ -72,6 +73,10 @@ class Algorithm(Protocol[StateT]):
 
     def claim(self) -> Claim:
         """Return the privacy claim for the whole lifetime of a state."""
+
+    def window_loss(self) -> WindowLoss:
+        """Return what one unit loses to this state with and without a copy of it; unless proved otherwise, the same."""
+        return WindowLoss.of_claim(self.claim())
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return kind, shape and range of each field of the state."""

@@ -236,7 +236,7 @@ def merged_loss(
     else:
         # y lies between these two (all bits seen are 0; the likeliest one is 1), and every ratio is monotone in y.
         ends = [1.0 - gone, *([-(1.0 - gone) * math.exp(-min(shown))] if shown else [])]
-        rest = max(_outputs_loss(high * (1.0 - y), high, kappa, releases) for y in ends)
+        rest = max(outputs_loss(high * (1.0 - y), high, kappa, releases) for y in ends)
     return math.fsum(shown) + rest
 
 
@@ -253,8 +253,8 @@ def _merged_odds(states: Iterable[float]) -> float:
     return odds
 
 
-def _outputs_loss(first: float, high: float, kappa: float, releases: int) -> float:
-    """Return the largest log-ratio of the weights of outputs for two behaviours of a user.
+def outputs_loss(first: float, high: float, kappa: float, releases: int) -> float:
+    """Return the loss of the answers alone: the largest log-ratio of their weights for two behaviours of a user.
 
     Her bit is 1 with probability ``first`` or, after an arrival, ``high``; it may be re-drawn before every output. An
     output above (below) all sums weighs a bit of 1 by e**kappa (e**-kappa), others lie between. So an interval without

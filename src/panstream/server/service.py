@@ -256,6 +256,14 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
         limit.add_metric(labels, math.inf if total.limit is None else total.limit)
     yield spent
     yield limit
+    person = engine.person_total
+    yield GaugeMetricFamily(
+        "panstream_person_epsilon",
+        "Most that one person can lose in any period to all queries and one intrusion; +Inf: not bounded.",
+        person.epsilon,
+    )
+    yield GaugeMetricFamily("panstream_person_delta", "The delta of panstream_person_epsilon.", person.delta)
+    yield GaugeMetricFamily("panstream_person_period_seconds", "The period.", person.period)
     if engine.sink is not None:
         copied = math.nan if engine.sink.copied is None else engine.sink.copied
         yield GaugeMetricFamily("panstream_sink_up", "0 while answers cannot be copied there.", float(engine.sink.up))

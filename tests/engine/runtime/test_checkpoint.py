@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from panstream.engine.config.budget import PersonBudget
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.runtime.checkpoint import _query_fingerprint
 from panstream.engine.runtime.engine import Engine
@@ -44,6 +45,7 @@ STREAM: dict[str, Any] = {
     "header": False,
     "unusable_epsilon": 0.5,
     "budget": {"event": 9.0},
+    "person": PersonBudget(period=86_400.0),
     "guessed": True,
     "derived": {"twice": "value * 2"},
     "machines": ("https://a", "https://b"),

@@ -20,6 +20,7 @@ from panstream.primitives.noise import Coin, DiscreteLaplace, NoiseSource, symme
 from panstream.primitives.packed_bits import draw_packed_bits
 from panstream.privacy.bitmap_loss import merged_claim, merged_flip, merged_loss, noisy_or
 from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.person_loss import WindowLoss
 from panstream.privacy.rounding import state_and_output
 
 _SHARED = ("buckets", "levels", "releases", "key", "hash", "shards", "owned")
@@ -90,6 +91,10 @@ class MergedBitmap(BitmapCounter):
             merged: Whether the merged state was copied once.
         """
         return merged_loss(self.sites, self.kappa, self.releases, seen=seen, merged=merged)
+
+    def window_loss(self) -> WindowLoss:
+        """Return the joint loss for all: a user's bit was drawn at several sites."""
+        return WindowLoss.of_claim(self.claim())
 
     def claim(self) -> Claim:
         """Return the exact loss of as many copies as there were sites, chosen among the sites and the merged state."""

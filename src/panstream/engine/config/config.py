@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from panstream.algorithms.continual_users.release_strategies import Protected
 from panstream.algorithms.randomized_bits import MAX_PHASES
+from panstream.engine.config.budget import PersonBudget, read_budget
 from panstream.engine.config.sink import SinkConfig, read_sink
 from panstream.engine.config.text_style import DecimalMark, Encoding, check_encoding, date_formats_of
 from panstream.engine.config.two_party import TwoPartyConfig, cells_of, read_two_party
@@ -23,7 +24,6 @@ from panstream.engine.sql.result_view import ResultView
 from panstream.errors import ConfigError, InvalidParameter, UnsupportedQuery, translate_errors
 from panstream.primitives.hashing import StringHash
 from panstream.primitives.toml_config import Section, load_config_file
-from panstream.privacy.claim import Unit
 from panstream.privacy.rounding import equal_share, round_down
 
 COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date")
@@ -108,6 +108,7 @@ class StreamConfig:
     header: bool = _key(_typed(bool), True)  # whether such CSV begins with names; else columns are in declared order
     unusable_epsilon: float | None = _key(_not_negative)  # of the share of unusable rows that ``run`` publishes
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
+    person: PersonBudget = PersonBudget()
     guessed: bool = False  # whether the columns were inferred from the input's first rows, and so are public
     derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
     # Addresses of the two machines that hold shares; ``cells`` is [two_party] cells, the kind of state that is shared.
@@ -268,16 +269,12 @@ def _stream(section: Section, cells: Literal["exact", "noisy"]) -> StreamConfig:
         raise ConfigError(f"[stream] weight: column {weight!r} must be an int")
     if len(options.get("delimiter", ",").encode()) != 1:
         raise ConfigError("[stream] delimiter must be one character of ASCII")
-    budget: dict[str, Any] = section.optional("budget", dict, {})
-    for unit, limit in budget.items():
-        if unit not in get_args(Unit):
-            raise ConfigError(f"[stream.budget] {unit}: unit must be one of {', '.join(get_args(Unit))}")
-        if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
-            raise ConfigError(f"[stream.budget] {unit} must be a positive number")
+    budget, person = read_budget(section)
     return StreamConfig(
         name=section.required("name", str),
         columns=dict(columns),
-        budget={unit: float(limit) for unit, limit in budget.items()},
+        budget=budget,
+        person=person,
         derived=_derived(section, columns, options.get("user")),
         cells=cells,
         **options,

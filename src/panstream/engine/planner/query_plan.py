@@ -14,6 +14,7 @@ from panstream.core.algorithm import is_continual
 from panstream.core.estimate import Estimate
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.planner.algorithm_choice import ENDLESS, choose_algorithm, releases_of
+from panstream.engine.planner.person_period import check_person_budget
 from panstream.engine.planner.public_facts import public_facts
 from panstream.engine.planner.secret_shared_rules import choose_shared_continual_statistic
 from panstream.engine.sql.formulas import estimate_formula
@@ -166,6 +167,7 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     if config.stream.on_bad_row == "stop":
         plans = tuple(replace(plan, claim=plan.claim.without_privacy(_STOPS)) for plan in plans)
     planned_ledger(config, plans)
+    check_person_budget(config, plans)
     _check_store_size(config, plans)
     return plans
 

@@ -17,10 +17,9 @@ from panstream.engine.config.config import read_config
 from panstream.engine.config.website import Source, normalize_hostname, origins_of, parse_network
 from panstream.engine.planner.accuracy import error_at
 from panstream.engine.planner.open_domain import top_items_for
+from panstream.engine.planner.person_period import person_share
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.presets._website_queries import (
-    MONTH,
-    SECONDS,
     STREAM,
     UNASKED,
     WebsiteQuery,
@@ -29,6 +28,7 @@ from panstream.engine.presets._website_queries import (
 )
 from panstream.errors import ConfigError, InvalidParameter
 from panstream.primitives.toml_config import toml_lines
+from panstream.privacy.person_loss import PERIOD, PersonShare, PersonTotal
 from panstream.privacy.rounding import rounded_up
 
 SIZES = (1_000, 10_000, 100_000)  # daily visitors for which errors are shown
@@ -99,6 +99,7 @@ class _QueryCandidate:
     size: int
     error: float
     threshold: float | None  # events that a name needs to be listed; None for other queries
+    share: PersonShare
 
     @property
     def useful(self) -> bool:
@@ -126,10 +127,8 @@ class _QueryCandidate:
 
     @property
     def monthly(self) -> float:
-        """The epsilon that one visitor can lose in any 30 days; infinite where single events are protected."""
-        if self.plan.claim.unit == "event":
-            return math.inf
-        return self.plan.claim.epsilon * (math.ceil(SECONDS[MONTH] / SECONDS[self.window]) + 1)
+        """What one visitor can lose in any 30 days, with one intrusion; infinite where single events are protected."""
+        return self.share.epsilon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +199,8 @@ def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str) -> _QueryCandid
         keys["expected"] = size
     if question.kind == "names":
         keys["memory"] = _memory(site.epsilon, size, question.keys)
-    (plan,) = plan_all(read_config({**site.sections_of_file(), "query": [keys]}))
+    config = read_config({**site.sections_of_file(), "query": [keys]})
+    (plan,) = plan_all(config)
     threshold = top_items_for(plan.config).listing_threshold if question.kind == "names" else None
     return _QueryCandidate(
         question=question,
@@ -210,6 +210,7 @@ def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str) -> _QueryCandid
         size=size,
         error=error_at(plan, size),
         threshold=threshold,
+        share=person_share(plan, config.stream, PERIOD),
     )
 
 
@@ -242,7 +243,7 @@ def to_text(proposal: Proposal) -> str:
         rows.append((candidate.question.name, candidate.window, unit, spent, *errors, sum_))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    together = sum(candidate.monthly for candidate in proposal.asked if math.isfinite(candidate.monthly))
+    total = PersonTotal(period=PERIOD, shares=tuple(candidate.share for candidate in proposal.asked))
     events = sum(candidate.plan.claim.epsilon for candidate in proposal.asked)
     slack = sum(candidate.plan.claim.delta for candidate in proposal.asked)
     lines = [
@@ -253,8 +254,7 @@ def to_text(proposal: Proposal) -> str:
         "",
         "a visitor is an address with a user agent, not a person: people who share both are counted once, and",
         "  someone who changes either is counted again",
-        f"a visitor's 30 days lose at most epsilon {rounded_up(together)} to the questions about visitors; what they",
-        "  lose to the others, which protect single events, is not bounded",
+        *_person_lines(total),
         f"an event loses at most epsilon {rounded_up(events)}{f', delta {slack:.0e}' if slack else ''} to all "
         "questions together",
     ]
@@ -264,6 +264,18 @@ def to_text(proposal: Proposal) -> str:
     if site.machines is not None:
         lines += ["", "the cells are held as shares by two machines: panstream explain says what that protects"]
     return "\n".join(lines)
+
+
+def _person_lines(total: PersonTotal) -> list[str]:
+    """Return what one visitor loses in any 30 days: a number, and what has none."""
+    visitors = total.bounded
+    if total.is_bounded:
+        return [total.text("visitor")]
+    lines = ["one visitor, any 30 days, one intrusion: not bounded, since most questions protect single events"]
+    if visitors.shares:
+        names = ", ".join(share.name for share in visitors.shares)
+        lines.append(f"  to {names}: epsilon {rounded_up(visitors.epsilon)} together")
+    return lines
 
 
 _FROM = {"beacon": "beacons of browsers", "log": "an access log"}

@@ -11,6 +11,7 @@ from panstream.core.estimate import format_number
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.planner.accuracy import accuracy_warning, expected_errors
 from panstream.engine.planner.open_domain import having_warning, listing_threshold_text, top_items_for
+from panstream.engine.planner.person_period import person_lines, person_word, planned_person_total
 from panstream.engine.planner.public_facts import CONDITIONS, INTAKES, KAFKA, Intake, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.engine.planner.secret_shared_rules import two_party_summary
@@ -154,6 +155,7 @@ class ConfigExplanation:
                 for plan in self.plans
             ],
             "totals": self.totals(),
+            "person": planned_person_total(self.config, self.plans).to_json(),
             "step": self.step,
             "intakes": self.intakes(),
             "conditions": CONDITIONS,
@@ -186,6 +188,7 @@ class ConfigExplanation:
             slack = f", delta {total.delta:.3g}" if total.delta else ""
             loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}{slack}, {limit}"
             lines.append(_row(total.protects, f"{loss} ({total.adjacency})"))
+        lines += ["", *person_lines(planned_person_total(self.config, self.plans), person_word(self.config))]
         if self.config.stream.machines:
             lines += ["", *two_party_summary(self.plans, self.config.stream.lateness, self.config.stream.cells)]
         lines += ["", "how rows arrive, and what else that makes public"]

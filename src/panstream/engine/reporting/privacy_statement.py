@@ -14,6 +14,7 @@ from panstream import __version__
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
 from panstream.engine.reporting.explain import explain, format_error
+from panstream.engine.reporting.person_sentences import odds_factor, person_sentences
 from panstream.engine.reporting.statement_page import PAGE, code, html_list, html_table, paragraph
 from panstream.engine.reporting.unusable_share import epsilon_for_files
 from panstream.engine.runtime.intrusions import covered_intrusions_text
@@ -25,7 +26,6 @@ from panstream.privacy.rounding import rounded_up
 _GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # prior probability of an attacker's guess, and its odds
 _ADJACENT = {"add-remove": "", "replace": ", exchanged for another"}
 _GLUE = "\N{NO-BREAK SPACE}"
-_LARGEST = 20.0  # epsilon from which a factor is written as a power
 
 
 def statement(config: Config, *, source: str, digest: str, today: date) -> str:
@@ -67,11 +67,12 @@ def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
         often = "as often as she likes, but never both machines between the same two steps,"
     yield html_list(
         [
+            *person_sentences(config, plans, copied=_places(config, plans)),
             f"Rows are counted and then forgotten. What remains {state_text}.",
             f"Every published answer carries noise, too. {_pluralize(len(config.statements), 'question')} "
             f"{'is' if len(config.statements) == 1 else 'are'} answered; what else is public is listed below.",
             f"Someone who copies {_places(config, plans)} {often} and reads every answer can improve her odds of a "
-            f"right guess about one protected person or row by a factor of at most {_factor(worst)} per question"
+            f"right guess about one protected person or row by a factor of at most {odds_factor(worst)} per question"
             f"{but_for(max(plan.loss_exceeds() for plan in plans))}. “The numbers” says what each question protects, "
             "and what all of them add up to.",
             "That limit is proven, and holds whatever she already knows. What it does not cover is listed under “What "
@@ -370,12 +371,6 @@ def _bounds(epsilon: float, delta: float) -> list[str]:
 def but_for(chance: float) -> str:
     """Return the clause that excepts ``chance`` from a bound; empty if it is 0."""
     return f", but for a chance of at most {rounded_up(chance)}" if chance else ""
-
-
-def _factor(epsilon: float) -> str:
-    if not math.isfinite(epsilon):
-        return "any size (no limit)"
-    return rounded_up(math.exp(epsilon)) if epsilon <= _LARGEST else f"e^{rounded_up(epsilon)}"
 
 
 def _names(names: Iterable[str]) -> str:

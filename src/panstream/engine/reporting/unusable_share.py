@@ -78,7 +78,8 @@ def epsilon_for_files(config: Config) -> float:
     """
     if config.stream.unusable_epsilon is not None:
         return config.stream.unusable_epsilon
-    can_publish = config.two_party is None and not config.stream.budget and is_published_for(config.queries)
+    limited = bool(config.stream.budget) or config.stream.person.epsilon is not None
+    can_publish = config.two_party is None and not limited and is_published_for(config.queries)
     return _USUAL_EPSILON if can_publish else 0.0
 
 

@@ -13,15 +13,24 @@ from panstream.engine.runtime.running_query import PreparedBatch, RunningQuery
 from panstream.errors import BadRowError
 
 Mask = NDArray[np.bool_]
+UsableTimes = tuple[Mask, NDArray[np.float64] | None]
 
 
 def usable_times(
-    rows: RowBatch, stream: StreamConfig, queries: Iterable[RunningQuery], clock: Callable[[], float]
-) -> tuple[Mask, NDArray[np.float64] | None]:
-    """Return which rows have a usable time, and all times with NaN for the others; None if no query needs times."""
+    rows: RowBatch,
+    stream: StreamConfig,
+    queries: Iterable[RunningQuery],
+    clock: Callable[[], float],
+    arrival: float | None,
+) -> UsableTimes:
+    """Return which rows have a usable time, and all times with NaN for the others; None if no query needs times.
+
+    Rows without times of their own have the stream's time ``arrival``, which has followed the clock.
+    """
     if rows.times is None:
         scheduled = any(query.schedule is not None for query in queries)
-        return np.ones(rows.count, bool), np.full(rows.count, clock()) if scheduled else None
+        now = clock() if arrival is None else arrival
+        return np.ones(rows.count, bool), np.full(rows.count, now) if scheduled else None
     has_time: Mask = np.isfinite(rows.times)
     if stream.max_ahead is not None:
         has_time &= rows.times <= clock() + stream.max_ahead

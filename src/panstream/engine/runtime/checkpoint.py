@@ -9,15 +9,18 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from panstream.engine.config.config import Config, QueryConfig
+from panstream.engine.planner.person_period import continue_history
 from panstream.engine.planner.public_facts import Intake
 from panstream.engine.runtime.coverage import Coverage
 from panstream.engine.runtime.producers import Producers
+from panstream.engine.runtime.release_record import release_timestamp
 from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.runtime.state_backend import Slot
 from panstream.engine.storage.release_log import Release, ReleaseLog
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
 from panstream.privacy.ledger import Kind, Ledger
+from panstream.privacy.person_history import AskedQuery
 
 _FORMAT = 1
 
@@ -59,6 +62,7 @@ class EngineCheckpoint:
     dirty: bool = True  # whether input came since the last end of input
     with_states: bool = True
     intakes: list[Intake] = field(default_factory=list)  # how rows have arrived so far
+    asked: tuple[AskedQuery, ...] = ()  # which queries were asked when, for a person's total
     parked: dict[str, Any] = field(default_factory=dict)  # queries that the configuration no longer names
     parked_states: dict[str, bytes] = field(default_factory=dict)
     config: Config | None = None
@@ -74,14 +78,15 @@ class EngineCheckpoint:
         queries: Mapping[str, RunningQuery],
         log: ReleaseLog,
         *,
-        now: str,
+        moment: float,
     ) -> EngineCheckpoint:
-        """Load the stored checkpoint into ``queries``; start new queries at the time ``now`` and charge for them.
+        """Load the stored checkpoint into ``queries``; start new queries at this ``moment`` and charge for them.
 
         Raises:
             ConfigError: A stored query was changed, or the store belongs to another stream.
             StoreError: Store and release log do not fit each other, so one of them was rolled back or removed.
         """
+        now = release_timestamp(moment)
         parts = store.load() if store is not None else None
         published = log.counts()
         if parts is None and published:
@@ -104,6 +109,16 @@ class EngineCheckpoint:
             if charge not in {name for name, _ in checkpoint.ledger}:
                 checkpoint.ledger.charge(charge, query.plan.claim)
         checkpoint.config = config
+        start = None if checkpoint.with_states else max((query.starts for query in queries.values()), default=1)
+        newest = None if parts is None else cls.meta(parts)["newest"]
+        arrived = bool(checkpoint.asked) and config.stream.time is None
+        checkpoint.asked = continue_history(
+            checkpoint.asked,
+            [query.plan for query in queries.values()],
+            config,
+            now=max(newest or 0.0, moment) if arrived else newest if checkpoint.asked else None,
+            start=start,
+        )
         return checkpoint
 
     @classmethod
@@ -137,6 +152,7 @@ class EngineCheckpoint:
             begun=tuple(meta["begun"]) if on and meta["begun"] else None,
             producers=Producers.from_json(meta["producers"]) if on else Producers(),
             intakes=meta["intakes"],
+            asked=tuple(map(AskedQuery.from_json, meta.get("asked", ()))),
         )
 
     @staticmethod
@@ -168,6 +184,7 @@ class EngineCheckpoint:
             "newest": self.newest,
             "dirty": self.dirty,
             "intakes": self.intakes,
+            "asked": [query.to_json() for query in self.asked],
             "queries": {**self.parked, **{name: self._query_meta(query) for name, query in queries.items()}},
         }
         parts = {"meta": json.dumps(meta).encode(), **self.parked_states}

@@ -139,26 +139,40 @@ class _JumpGuardedClock:
 
 
 def follow_clock(
-    query: RunningQuery,
+    queries: Iterable[RunningQuery],
     now: float,
     drawer: Callable[[RunningQuery], Callable[[DrawnAnswer], None]],
     *,
     start: bool,
+    closed: Callable[[], None],
 ) -> None:
-    """Advance the schedule of a query to the arrival time, and draw the releases that are due.
+    """Advance the schedules of queries to the arrival time, and draw the releases that are due.
 
     Args:
-        query: The query.
+        queries: The queries.
         now: The stream's time.
-        drawer: Returns the function that receives the query's drawn answers.
+        drawer: Returns the function that receives a query's drawn answers.
         start: Handle only schedules that have not started, and start them; otherwise only those that have.
+        closed: Called after windows that are over were dropped, and before others are opened.
     """
-    if query.schedule is None or (query.schedule.step is None) != start:
-        return
-    step = query.schedule.at(now)
-    if query.schedule.step is None or step >= query.schedule.step:  # else ``finish`` has closed the slot
-        query.advance_to(step, drawer(query))
+    opened: list[tuple[RunningQuery, int]] = []
+    for query in queries:
+        if query.schedule is None or (query.schedule.step is None) != start:
+            continue
+        step = query.schedule.at(now)
+        if query.schedule.step is None or step >= query.schedule.step:  # else ``finish`` has closed the slot
+            query.advance_to(step, drawer(query))
+            opened.append((query, step))
+    closed()
+    for query, step in opened:
         query.open_window(step)
+
+
+def reopen_windows(queries: Iterable[RunningQuery]) -> None:
+    """Open the windows of the last step, if a process ended after it had closed those before them."""
+    for query in queries:
+        if query.schedule is not None and query.schedule.step is not None and not query.ticks_by_window:
+            query.open_window(query.schedule.step)
 
 
 def guard_clock(

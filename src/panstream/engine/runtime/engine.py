@@ -15,17 +15,14 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from panstream.engine.config.config import Config
 from panstream.engine.config.sink import SinkState
 from panstream.engine.planner.public_facts import INTAKES, LIVE, Intake, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.rows.row_batch import BatchResult, RowBatch
-from panstream.engine.runtime.batch_preparation import Mask, prepare_batch, usable_times
+from panstream.engine.runtime.batch_preparation import UsableTimes, prepare_batch, usable_times
 from panstream.engine.runtime.checkpoint import EngineCheckpoint, open_log, open_store
-from panstream.engine.runtime.clocks import StreamClock, follow_clock, guard_clock
+from panstream.engine.runtime.clocks import StreamClock, follow_clock, guard_clock, reopen_windows
 from panstream.engine.runtime.exposure import Exposure
 from panstream.engine.runtime.intrusions import NOT_KNOWN, CopyTime, RefreshOutcome
 from panstream.engine.runtime.name_decoder import NameDecoder
@@ -37,6 +34,8 @@ from panstream.engine.storage.release_log import Release
 from panstream.errors import StoreError
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.ledger import Ledger
+from panstream.privacy.person_history import worst_total
+from panstream.privacy.person_loss import PersonTotal
 
 _DAY = 86_400
 
@@ -79,7 +78,6 @@ class Engine:
             self.plans = tuple(
                 replace(plan, claim=plan.claim.without_privacy("drawn from a test source")) for plan in self.plans
             )
-        self._publish = publish
         self._declared = False
         self.by_clock = False  # live input: apply rows without committing, and call ``step`` at fixed intervals
         self.step_length = step_length(config, self.plans)
@@ -94,6 +92,7 @@ class Engine:
         }
         self._stream_clock = StreamClock()
         self._drawn: list[Callable[[], Release]] = []  # build the releases; callable once the backend has flushed
+        self._stored_slots: set[tuple[str, Slot]] = set()
         self.broken = self._uncommitted = False  # broken: a step failed part-way and the engine must be reopened
         self._files = contextlib.ExitStack()
         try:
@@ -102,9 +101,7 @@ class Engine:
                 self._files.enter_context(self._store)
             self.log = self._files.enter_context(open_log(config))
             self.names = self._files.enter_context(NameDecoder(self.log, self.plans, publish))
-            self._checkpoint = EngineCheckpoint.restore(
-                config, self._store, self._queries, self.log, now=release_timestamp(clock())
-            )
+            self._checkpoint = EngineCheckpoint.restore(config, self._store, self._queries, self.log, moment=clock())
             last = None if accept_time else self._checkpoint.newest
             self._wall = guard_clock(clock, elapsed, config.stream, self._queries.values(), last=last)
             self._clock = self._wall
@@ -115,6 +112,8 @@ class Engine:
             self._stream_clock.newest = self._checkpoint.newest
             self._drawn = [partial(replace, release) for release in self._checkpoint.unpublished]
             self._follow_clock(start=True)
+            if config.stream.time is None and self._checkpoint.dirty:
+                reopen_windows(self._queries.values())
             self._committed, self._stored_slots = self._clock(), self._open_slots()
             self.commit()
         except BaseException:
@@ -158,6 +157,12 @@ class Engine:
     def ledger(self) -> Ledger:
         """Return all charges to this stream, over all restarts."""
         return self._checkpoint.ledger
+
+    @property
+    def person_total(self) -> PersonTotal:
+        """Return what one person can have lost in the worst period, to all queries and one intrusion."""
+        budget = self.config.stream.person
+        return worst_total(self._checkpoint.asked, budget.period, budget.epsilon)
 
     @property
     def intrusions(self) -> tuple[dict[str, Any], ...]:
@@ -231,6 +236,9 @@ class Engine:
             self.declare("calls")
         if self.is_applied(rows.producer, rows.sequence):
             return BatchResult(new=False)
+        if rows.times is None and not self.by_clock:
+            with self._fail_stop():
+                self._follow_clock()
         has_time, times = self._times(rows)
         if not has_time.all():  # an unusable time must not open a window
             rows = replace(rows, times=times)
@@ -252,8 +260,9 @@ class Engine:
                 self.exposure.note_applied()
         return BatchResult(new=True, skipped=rows.numbers(skipped), late=rows.numbers(late))
 
-    def _times(self, rows: RowBatch) -> tuple[Mask, NDArray[np.float64] | None]:
-        return usable_times(rows, self.config.stream, self._queries.values(), self._clock)
+    def _times(self, rows: RowBatch) -> UsableTimes:
+        arrival = self._stream_clock.newest
+        return usable_times(rows, self.config.stream, self._queries.values(), self._clock, arrival)
 
     def advance(self) -> None:
         """Draw the releases that are due by arrival time, and commit. Call it regularly while no rows come."""
@@ -276,8 +285,12 @@ class Engine:
         if self.config.stream.time is not None:
             return
         now = self._stream_clock.advance_to(self._clock())
-        for query in self._queries.values():
-            follow_clock(query, now, self._drawer, start=start)
+        follow_clock(self._queries.values(), now, self._drawer, start=start, closed=self._commit_closed)
+
+    def _commit_closed(self) -> None:
+        # A copy during a commit must not show a window and the next one: docs/proofs/person-period.md, Lemma 1.
+        if self.config.durability == "batch" and self.can_join_batches and self._stored_slots - self._open_slots():
+            self.commit()
 
     def finish(self) -> None:
         """Close open slots and windows and draw the answers due at the end of the input; no-op without new input."""
@@ -318,11 +331,7 @@ class Engine:
             self.commit()
 
     def announce_intrusion(self, copy: CopyTime = NOT_KNOWN) -> list[RefreshOutcome]:
-        """Refresh every copied state that can be refreshed, record the verdicts, commit, and return them.
-
-        Raises:
-            InvalidParameter: The copy was made in the future; nothing is recorded.
-        """
+        """Refresh the copied states, record and return the verdicts, and commit; a copy in the future is refused."""
         copy.check_past(self.exposure.clock())
         with self._fail_stop():
             states = self.exposure.announce(copy, live=self.by_clock)
@@ -345,20 +354,14 @@ class Engine:
             self._store.commit(self._checkpoint.parts(self._queries, [*self.names.pending, *drawn]), **options)
         elif durable is not None:
             durable()
-        old_slots = self._stored_slots
+        self._backend.drop(self._stored_slots - self._open_slots())
         self._stored_slots = self._open_slots()
-        self._backend.drop(old_slots - self._stored_slots)
         self._committed = self._clock()
         self._uncommitted = False
         self.committed = object()
         self._drawn = []
         # Releases are in the checkpoint by now, so a crash from here on publishes the same values again.
-        with self.log.transaction():  # one fsync for thousands of groups
-            published = [release for release in drawn if not release.unread and self.log.publish(release)]
-        for release in published:
-            self._publish(release)
-        for release in (drawn_release for drawn_release in drawn if drawn_release.unread):
-            self.names.submit(release)
+        self.names.accept(drawn)
 
     def _open_slots(self) -> set[tuple[str, Slot]]:
         return {(name, slot) for name, query in self._queries.items() for slot in query.monitors}

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
@@ -49,7 +49,17 @@ class NameDecoder:
         """Return the releases that must be stored until their names are decoded."""
         return [release for release, _ in self._waiting]
 
-    def submit(self, release: Release) -> None:
+    def accept(self, drawn: Sequence[Release]) -> None:
+        """Publish releases that are complete, and queue those whose names are to be decoded."""
+        with self._log.transaction():  # one fsync for thousands of groups
+            published = [release for release in drawn if not release.unread and self._log.publish(release)]
+        for release in published:
+            self._publish(release)
+        for release in drawn:
+            if release.unread:
+                self._submit(release)
+
+    def _submit(self, release: Release) -> None:
         """Queue a release for decoding, unless it was decoded and published before a crash."""
         if self._log.find(release) is None:
             future = self._pool.submit(_decode, release, whole=release.query in self._integer_keys)

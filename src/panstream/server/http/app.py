@@ -344,6 +344,7 @@ def _ledger(engine: Engine) -> dict[str, Any]:
     book = engine.ledger
     return {
         "totals": [total.to_json() for total in book.totals()],
+        "person": engine.person_total.to_json(),
         "entries": [
             {"name": name, **{key: claim.to_json()[key] for key in ("unit", "adjacency", "window", "epsilon", "delta")}}
             for name, claim in book

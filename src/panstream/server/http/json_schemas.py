@@ -37,6 +37,7 @@ _NUMBER = {"type": "number"}
 _FLAG = {"type": "boolean"}
 _TIME = {"type": "string", "format": "date-time"}
 _EPSILON = {"oneOf": [{"type": "number"}, {"const": "inf"}], "description": 'A number, or "inf": no privacy.'}
+_EPSILON_OR_NULL = {"oneOf": [{"type": "number"}, {"const": "inf"}, {"type": "null"}]}
 _WINDOW = {**_maybe("number"), "description": "Of unit user-window: the length of a window in seconds."}
 _MANY = {"oneOf": [{"type": "integer"}, {"const": "any"}]}
 _COVERED = {**_FLAG, "description": "Whether the copy is covered as an announced one."}
@@ -262,10 +263,42 @@ SCHEMAS: dict[str, Any] = {
                     }
                 )
             ),
+            "person": _ref("PersonTotal"),
             "entries": _list(
                 _object({"name": _TEXT, **_KIND, "window": _WINDOW, "epsilon": _EPSILON, "delta": _NUMBER})
             ),
             "intrusions": _list(_ref("Intrusion"), "The intrusions that were announced."),
+        }
+    ),
+    "PersonTotal": _object(
+        {
+            "period": {**_NUMBER, "description": "Seconds of the period."},
+            "epsilon": {
+                **_EPSILON,
+                "description": "What one person can lose in any period to all queries and one intrusion.",
+            },
+            "delta": _NUMBER,
+            "limit": {**_maybe("number"), "description": "The declared budget; null if there is none."},
+            "bounded": {**_FLAG, "description": "False where nothing bounds the total."},
+            "reason": {**_TEXT, "description": "Why it is not bounded; empty if it is."},
+            "shares": _list(
+                _object(
+                    {
+                        "name": _TEXT,
+                        "epsilon": _EPSILON,
+                        "delta": _NUMBER,
+                        "windows": {**_WHOLE, "description": "States that can hold rows of one period."},
+                        "open": {**_WHOLE, "description": "Of these, how many one copy can show."},
+                        "opening": {**_WHOLE, "description": "How many more it can show before a row came."},
+                        "answers": {**_EPSILON_OR_NULL, "description": "Loss to the answers of one window."},
+                        "joint": {**_EPSILON_OR_NULL, "description": "Loss to a copy of it and its answers."},
+                        "contributions": {**_maybe("integer"), "description": "Most rows of one person in a window."},
+                        "bounded_by": {**_maybe("string"), "description": "What bounds the person's rows."},
+                        "reason": {**_TEXT, "description": "Why there is no bound; empty if there is one."},
+                    }
+                ),
+                "One per query.",
+            ),
         }
     ),
     "Announcement": _object(

@@ -1,12 +1,13 @@
 // The page "Budget": what one unit can lose to all questions together, of what limit, to which question.
 
 import { h, show } from "./dom.js";
-import { loss } from "./format.js";
+import { duration, loss } from "./format.js";
 
 export const title = "Budget";
 
 export function page(store) {
-  const list = h("div", { class: "cards" });
+  const list = h("div", { class: "cards" }),
+    sentence = h("p", { class: "lead person" });
   const node = h(
     "div",
     null,
@@ -18,9 +19,32 @@ export function page(store) {
         "An event counts towards every question that reads it; a person who may have any number of events has no " +
         "bound. A question is charged once, when it first runs.",
     ),
+    sentence,
     list,
   );
-  return { node, update: () => store.ledger && show(list, gauges(store)) };
+  return {
+    node,
+    update: () => store.ledger && (show(sentence, personSentence(store)), show(list, gauges(store))),
+  };
+}
+
+/** What one person loses over the period to all questions and one intrusion, in one sentence. */
+export function personSentence({ ledger: { person }, web }) {
+  const who = `One ${web ? "visitor" : "user"}, any ${duration(person.period)}, all questions, one intrusion: `;
+  const cost = (epsilon, delta) => `ε\u00a0${loss(epsilon)}${delta ? `, δ\u00a0${delta.toExponential(0)}` : ""}`;
+  if (person.bounded) {
+    const limit = person.limit === null ? "" : ` of ${loss(person.limit)} declared`;
+    return `${who}${cost(person.epsilon, person.delta)}${limit}.`;
+  }
+  const bounded = person.shares.filter(({ epsilon }) => epsilon !== "inf");
+  const sum = (key) => bounded.reduce((total, share) => total + share[key], 0);
+  const rest = bounded.length
+    ? ` To the other ${bounded.length} (${bounded.map(({ name }) => name).join(", ")}): ` +
+      `${cost(sum("epsilon"), sum("delta"))}.`
+    : "";
+  const without = person.shares.length - bounded.length;
+  const which = without === 1 ? "1 question protects" : `${without} questions protect`;
+  return `${who}not bounded, since ${which} single events and nothing limits how many one person has.${rest}`;
 }
 
 function gauges(store) {

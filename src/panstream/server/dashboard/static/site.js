@@ -3,6 +3,7 @@
 import { h, show } from "./dom.js";
 import { answer, duration, loss, number } from "./format.js";
 import { groupsOf, ranked } from "./groups.js";
+import { personSentence } from "./budget.js";
 import { newest, within } from "./periods.js";
 import { address } from "./picker.js";
 import { bar, span, spark } from "./pictures.js";
@@ -68,14 +69,16 @@ export function page(store) {
     figures = h("ul", { class: "tiles site-figures" }),
     lists = h("ul", { class: "site-lists" }),
     unasked = h("p", { class: "small" }),
+    person = h("p", { class: "small person" }),
     side = h("div", { class: "site-notes" }),
     cards = new Map();
-  const node = h("div", { class: "site" }, h("div", { class: "head" }, heading), figures, lists, unasked, side);
+  const node = h("div", { class: "site" }, h("div", { class: "head" }, heading), person, figures, lists, unasked, side);
 
   function update() {
     if (!store.queries) return;
     if (!store.web) return show(node, h("h1", null, "Site"), h("p", null, "This stream is not about a site: [web]."));
     show(heading, store.web.site);
+    if (store.ledger) show(person, personSentence(store));
     const asked = new Map(store.queries.map((query) => [query.name, query]));
     for (const [kinds, list, draw] of [
       [FIGURES, figures, figure],

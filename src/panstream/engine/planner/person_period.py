@@ -1,0 +1,155 @@
+"""What one person can lose over a period to all queries of a configuration and one intrusion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.engine.config.config import Config, StreamConfig
+from panstream.errors import BudgetExceeded
+from panstream.primitives.durations import format_duration
+from panstream.privacy.person_history import AskedQuery
+from panstream.privacy.person_loss import BoundedBy, PersonShare, PersonTotal, WindowLoss
+
+if TYPE_CHECKING:
+    from panstream.engine.planner.query_plan import QueryPlan
+
+
+def planned_person_total(config: Config, plans: Sequence[QueryPlan], *, restarts: int = 0) -> PersonTotal:
+    """Return the total of any period in which the configuration stays as it is.
+
+    Args:
+        config: The configuration.
+        plans: Its plans.
+        restarts: How often in a period the process may start again without its states; then every query starts as
+            many states more.
+    """
+    budget = config.stream.person
+    shares = tuple(person_share(plan, config.stream, budget.period, restarts=restarts) for plan in plans)
+    return PersonTotal(period=budget.period, shares=shares, limit=budget.epsilon)
+
+
+def check_person_budget(config: Config, plans: Sequence[QueryPlan]) -> None:
+    """Raise BudgetExceeded if a budget for one person is declared and cannot be met."""
+    total = planned_person_total(config, plans)
+    if total.limit is None:
+        return
+    for share in total.unbounded:
+        raise BudgetExceeded(f"[stream.budget] person: {share.name!r} {share.reason}")
+    if total.epsilon > total.limit * (1.0 + 1e-12):
+        largest = max(total.shares, key=lambda share: share.epsilon)
+        raise BudgetExceeded(
+            f"[stream.budget] person: {total.text()}, of {total.limit:g}; {largest.name!r} takes "
+            f"{largest.epsilon:.3g} of it: lower an epsilon, ask it in longer windows, or raise person"
+        )
+
+
+def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, restarts: int = 0) -> PersonShare:
+    """Return what one query takes of a person's loss over a period.
+
+    By the time of arrival, windows that are over are made unreadable before others are opened. Rows with times of their
+    own can end some windows and begin others in one batch, and both are readable until the batch is on disk.
+    """
+    claim = plan.claim
+    name = plan.config.name
+    if not claim.is_private:
+        return PersonShare(name=name, loss=None, reason=f"has no privacy: {claim.note}")
+    if claim.unit not in ("user", "user-window") or claim.adjacency != "add-remove":
+        return PersonShare(name=name, loss=None, reason=_no_bound(plan, stream))
+    shared = isinstance(plan.algorithm, SharedStatistic)  # a copy of one machine's shares adds nothing
+    loss = WindowLoss.of_claim(plan.algorithm.claim()) if shared else plan.algorithm.window_loss()
+    loss = loss.times(plan.groups_touched)
+    share = PersonShare.of_windows(
+        name,
+        loss,
+        window=claim.window,
+        period=period,
+        lateness=stream.lateness if stream.time is not None else 0.0,
+        overlap=stream.time is not None and "disk" in claim.locations,
+        bounded_by=_bounded_by(plan),
+        contributions=plan.config.contributions,
+    )
+    return share.with_restarts(restarts)
+
+
+def _bounded_by(plan: QueryPlan) -> BoundedBy:
+    """Return what bounds the rows of one person in a state: COUNT(DISTINCT user) reads one bit however many come."""
+    if plan.config.contributions is not None:
+        return "declared"
+    return "two_party" if isinstance(plan.algorithm, SharedStatistic) and hasattr(plan.algorithm, "cap") else "shape"
+
+
+def _no_bound(plan: QueryPlan, stream: StreamConfig) -> str:
+    """Return why nothing bounds the rows of one person, and what would."""
+    per_window = " in a window" if plan.config.window is not None else ""
+    if stream.user is None:
+        return f"protects one {plan.claim.unit}: no column names the user, so nothing limits the rows of one"
+    return (
+        f"protects one {plan.claim.unit}: nothing limits the rows of one {stream.user} that it reads; give "
+        f"contributions, the most rows of one {stream.user}{per_window}, or count DISTINCT {stream.user}"
+    )
+
+
+def person_word(config: Config) -> str:
+    """Return what one person is called: whoever visits a site is known by an address and a browser only."""
+    return "visitor" if config.web is not None else "user"
+
+
+def person_lines(total: PersonTotal, person: str) -> list[str]:
+    """Return the total and how it is made up, for people."""
+    lines = [total.text(person)]
+    for share in total.shares:
+        if share.loss is None:
+            lines.append(f"  {share.name}: not bounded: {share.reason}")
+            continue
+        windows = f"{share.windows} window{'s' if share.windows > 1 else ''}"
+        copied = f"{share.open} of them copied" if share.windows > 1 else "copied"
+        if share.opening:
+            copied += f", {share.opening} just opened"
+        bound = f"at most {share.contributions} rows in each, as declared" if share.contributions else "any rows"
+        delta = f", delta {share.delta:.2g}" if share.delta else ""
+        lines.append(f"  {share.name}: epsilon {share.epsilon:.4g}{delta} ({windows}, {copied}; {bound})")
+    if total.limit is not None:
+        lines.append(f"  of {total.limit:g} declared for any {format_duration(total.period)}")
+    return lines
+
+
+def continue_history(
+    history: Sequence[AskedQuery], plans: Sequence[QueryPlan], config: Config, *, now: float | None, start: int | None
+) -> tuple[AskedQuery, ...]:
+    """Return what was asked, and is asked from now on.
+
+    Args:
+        history: What was asked before; queries in it without an end that are not planned any more end now.
+        plans: What is asked from now on.
+        config: Its configuration.
+        now: The stream's time; None before its first row.
+        start: Number of the process, if its states end with it; None if they are stored.
+    """
+    stream = config.stream
+    lateness = stream.lateness if stream.time is not None else 0.0
+    planned = [
+        AskedQuery(
+            share=person_share(plan, stream, stream.person.period),
+            window=plan.claim.window,
+            lateness=lateness,
+            begin=None if now is None else now - lateness,
+            start=start,
+        )
+        for plan in plans
+    ]
+    unchanged = {
+        (query.share.name, query.share.loss): query for query in history if query.end is None and query.start == start
+    }
+    current = [unchanged.pop((query.share.name, query.share.loss), query) for query in planned]
+    over = [query for query in history if query.end is not None]
+    end = None if now is None else math.nextafter(now, math.inf)  # it has read rows of that very time
+    ended = [
+        replace(query, end=end)
+        for query in history
+        if query.end is None and not any(query is other for other in current)
+    ]
+    return (*over, *ended, *current)

@@ -1,0 +1,179 @@
+"""The worst period of a person while queries come and go: which of them were asked when, and what each took.
+
+A query that is removed leaves its open states in the store, where a copy still shows them; a state that was lost was
+replaced by another one. Proof: docs/proofs/person-period.md, Theorem 1 and Lemma 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidBytes
+from panstream.privacy.person_loss import PersonShare, PersonTotal, WindowLoss
+
+_MOST_CANDIDATES = 1 << 20  # periods that are looked at one by one around a change
+_LOSSES = ("joint", "answers", "unused", "delta")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedQuery:
+    """A query from its start to its end, in the stream's time.
+
+    Attributes:
+        share: What it takes of a period during which it is asked throughout.
+        window: Seconds after which it starts afresh; None if it never does.
+        lateness: Seconds that windows wait for late rows.
+        begin: Since when its rows can have been read; None if since ever.
+        end: Until when; None while it is asked.
+        start: Number of the process whose end was that of its states too; None if they are stored, and so may still be
+            copied after the query was removed.
+    """
+
+    share: PersonShare
+    window: float | None
+    lateness: float = 0.0
+    begin: float | None = None
+    end: float | None = None
+    start: int | None = None
+
+    def windows_met(self, starts: NDArray[np.float64], period: float) -> NDArray[np.int64]:
+        """Return for every period that begins at one of ``starts`` how many windows can have rows of it."""
+        begin = np.maximum(starts, -math.inf if self.begin is None else self.begin)
+        end = np.minimum(starts + period, math.inf if self.end is None else self.end)
+        meets = end > begin
+        if self.window is None:
+            return meets.astype(np.int64)
+        length = self.window
+        first = np.floor(np.where(meets, begin, 0.0) / length)
+        last = np.ceil(np.where(meets, end, 1.0) / length) - 1.0  # the end is not part of the period
+        return np.where(meets, last - first + 1.0, 0.0).astype(np.int64)
+
+    def most_windows(self, starts: tuple[float, float], period: float) -> int:
+        """Return how many windows a period can meet that begins anywhere between two times, at most."""
+        low, high = starts
+        begin = -math.inf if self.begin is None else self.begin
+        end = math.inf if self.end is None else self.end
+        overlap = min(high + period, end) - max(low, begin)
+        if not overlap > 0:
+            return 0
+        if self.window is None:
+            return 1
+        total = (
+            math.inf if math.isinf(begin) or math.isinf(end) else math.ceil(end / self.window) - begin // self.window
+        )
+        return int(min(math.ceil(min(overlap, period) / self.window) + 1, total))
+
+    def shortened(self, windows: int) -> PersonShare:
+        """Return the share of a period that meets only so many windows."""
+        share = self.share
+        open_ = min(share.open, windows)
+        return replace(share, windows=windows, open=open_, opening=min(share.opening, windows - open_))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        share = self.share
+        return {
+            "query": share.name,
+            "begin": self.begin,
+            "end": self.end,
+            "start": self.start,
+            "window": self.window,
+            "lateness": self.lateness,
+            "windows": share.windows,
+            "open": share.open,
+            "opening": share.opening,
+            "loss": None if share.loss is None else [getattr(share.loss, name) for name in _LOSSES],
+            "contributions": share.contributions,
+            "bounded_by": share.bounded_by,
+            "reason": share.reason,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> AskedQuery:
+        """Read what `to_json` wrote."""
+        try:
+            loss = None if data["loss"] is None else WindowLoss(**dict(zip(_LOSSES, data["loss"], strict=True)))
+            share = PersonShare(
+                name=data["query"],
+                loss=loss,
+                **{key: data[key] for key in ("windows", "open", "opening", "contributions", "bounded_by", "reason")},
+            )
+            return cls(share=share, **{key: data[key] for key in ("window", "lateness", "begin", "end", "start")})
+        except (KeyError, TypeError, ValueError):
+            raise InvalidBytes("this is not the history of a query") from None
+
+
+def worst_total(asked: Sequence[AskedQuery], period: float, limit: float | None = None) -> PersonTotal:
+    """Return the total of the period in which a person can lose the most.
+
+    Periods that begin between two changes of what is asked, and end before the next, are bounded by the most windows
+    that they can meet; those around a change are looked at one by one, at every moment at which a window enters or
+    leaves.
+    """
+    changes = sorted({time for query in asked for time in (query.begin, query.end) if time is not None})
+    edges = sorted({edge for change in changes for edge in (change - period, change)})
+    segments = list(zip([-math.inf, *edges], [*edges, math.inf], strict=True))
+    best = PersonTotal(period=period, shares=(), limit=limit)
+    for low, high in segments:
+        whole = any(low <= change - period < high or low < change <= high for change in changes)
+        starts = _candidates(asked, period, low, high) if whole and math.isfinite(high - low) else None
+        if starts is None:
+            counts = [query.most_windows((low, high), period) for query in asked]
+        else:
+            counts = _worst_counts(asked, period, starts)
+        total = _total(asked, counts, period, limit)
+        best = max(best, total, key=lambda candidate: (candidate.epsilon, candidate.delta))
+    return best
+
+
+def _candidates(asked: Iterable[AskedQuery], period: float, low: float, high: float) -> NDArray[np.float64] | None:
+    """Return where periods begin that differ in the windows that they meet; None if they are too many."""
+    lengths = {query.window for query in asked if query.window is not None}
+    if sum(2 * (high - low) / length for length in lengths) > _MOST_CANDIDATES:
+        return None
+    edges = [np.array([low, high])]
+    for length in lengths:
+        for shift in (0.0, period):  # a window is left, or is reached by the end of the period
+            first = math.floor((low + shift) / length)
+            last = math.ceil((high + shift) / length)
+            edges.append(np.arange(first, last + 1) * length - shift)
+    every = np.concatenate(edges)
+    ordered = np.unique(every[(every >= low) & (every <= high)])
+    between = (ordered[1:] + ordered[:-1]) / 2.0  # nothing changes between two edges
+    return np.concatenate([ordered, between])
+
+
+def _worst_counts(asked: Sequence[AskedQuery], period: float, starts: NDArray[np.float64]) -> list[int]:
+    """Return how many windows of each query the period meets that loses the most."""
+    counts = np.stack([query.windows_met(starts, period) for query in asked])
+    answers = np.zeros(starts.size)
+    copies: dict[int | None, NDArray[np.float64]] = {}
+    for query, met in zip(asked, counts, strict=True):
+        shares = {int(n): query.shortened(int(n)) for n in np.unique(met) if n}
+        of_answers = {n: share.of_answers for n, share in shares.items()}
+        of_copy = {n: float(share.of_copy) for n, share in shares.items()}
+        answers += [of_answers.get(n, 0.0) for n in met.tolist()]
+        copies.setdefault(query.start, np.zeros(starts.size))
+        copies[query.start] += [of_copy.get(n, 0.0) for n in met.tolist()]
+    stored = copies.pop(None, np.zeros(starts.size))
+    losses = answers + stored + np.max([*copies.values(), np.zeros(starts.size)], axis=0)
+    return [int(n) for n in counts[:, int(np.argmax(losses))]]
+
+
+def _total(asked: Sequence[AskedQuery], counts: Sequence[int], period: float, limit: float | None) -> PersonTotal:
+    """Return the total where each query meets so many windows; of states that were lost, one start's are copied."""
+    met = [(query, query.shortened(count)) for query, count in zip(asked, counts, strict=True) if count]
+    lost = {query.start for query, _ in met if query.start is not None}
+    copied = max(
+        lost, key=lambda start: sum(share.of_copy for query, share in met if query.start == start), default=None
+    )
+    shares = tuple(
+        share if query.start in (None, copied) else replace(share, open=0, opening=0) for query, share in met
+    )
+    return PersonTotal(period=period, shares=shares, limit=limit)

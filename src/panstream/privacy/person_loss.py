@@ -1,0 +1,290 @@
+"""What one person loses over a period: to all answers, and to one copy of everything that is readable.
+
+A query starts a state for every window and drops it when the window is over, so a copy shows the states that are open
+at that moment only; of all others the intruder has the answers. Proof: docs/proofs/person-period.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Literal, get_args
+
+from panstream.errors import InvalidParameter
+from panstream.primitives import validation as checks
+from panstream.primitives.durations import format_duration
+from panstream.privacy.bitmap_loss import outputs_loss
+from panstream.privacy.claim import Claim
+from panstream.privacy.rounding import round_up, rounded_up, sum_rounded_up, times_rounded_up
+
+BoundedBy = Literal["shape", "declared", "two_party", "file"]
+PERIOD = 30 * 86_400.0
+_MARGIN = 1e-12  # far above the floating-point error of outputs_loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLoss:
+    """Loss of one person to one state, from its start until it is dropped.
+
+    Attributes:
+        joint: Loss of one copy of the state, at any time, together with all its answers.
+        answers: Loss of the answers alone; at most ``joint``.
+        unused: Loss of a copy made before any row of the person was applied, with all answers; at most ``joint``.
+        delta: Delta of all three; 0 for pure losses.
+    """
+
+    joint: float
+    answers: float
+    unused: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.answers <= self.joint or not 0.0 <= self.unused <= self.joint:
+            raise InvalidParameter(
+                f"answers and unused must be in [0, joint], got {self.answers}, {self.unused} and joint={self.joint}"
+            )
+
+    @classmethod
+    def of_claim(cls, claim: Claim) -> WindowLoss:
+        """Return the loss of a state whose answers are charged as much as a copy with them."""
+        return cls(joint=claim.epsilon, answers=claim.epsilon, unused=claim.epsilon, delta=claim.delta)
+
+    @classmethod
+    def of_bits(cls, joint: float, p0: float, p1: float, kappa: float, releases: int) -> WindowLoss:
+        """Return the loss of bits that start as coins of ``p0`` and that every arrival draws again from ``p1``.
+
+        A release shows a sum with discrete Laplace noise of rate ``kappa``, which one bit moves by one. Without a copy
+        the bit was drawn from p0 or p1; in a copy that was made before the person came, it is 0 or 1, and she draws
+        it again afterwards, or not.                                                        [person-period.md, Lemma 2]
+        """
+        if math.isinf(joint):
+            return cls(joint=joint, answers=joint, unused=joint)
+        answers = outputs_loss(p0, p1, kappa, releases)
+        unused = max(outputs_loss(bit, p1, kappa, releases) for bit in (0.0, 1.0))
+        return cls(joint=joint, answers=_at_most(answers, joint), unused=_at_most(unused, joint))
+
+    def times(self, states: int) -> WindowLoss:
+        """Return the loss to several states with noise of their own, in each of which the person may be."""
+        return WindowLoss(
+            joint=times_rounded_up(self.joint, states),
+            answers=times_rounded_up(self.answers, states),
+            unused=times_rounded_up(self.unused, states),
+            delta=times_rounded_up(self.delta, states),
+        )
+
+
+def _at_most(loss: float, joint: float) -> float:
+    return min(loss * (1.0 + _MARGIN) + _MARGIN, joint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonShare:
+    """What one query takes of a person's loss over a period.
+
+    Attributes:
+        name: The query.
+        loss: Loss to the state of one window; None if nothing bounds the rows of one person in it.
+        windows: States that can hold rows of one period.
+        open: How many of them can be open at the moment of a copy.
+        opening: How many more can have been started by then and hold no row of the person that was committed: old
+            states stay readable until new ones are on disk.
+        bounded_by: What bounds the person's rows in a state.
+        contributions: The bound on rows per state, if there is one.
+        reason: Why there is no bound.
+    """
+
+    name: str
+    loss: WindowLoss | None
+    windows: int = 1
+    open: int = 1
+    opening: int = 0
+    bounded_by: BoundedBy | None = None
+    contributions: int | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        checks.require_at_least(1, windows=self.windows)
+        if not (self.open >= 0 and self.opening >= 0 and self.open + self.opening <= self.windows):
+            raise InvalidParameter(
+                f"open + opening must be in 0..windows={self.windows}, got {self.open} and {self.opening}"
+            )
+        if (self.loss is None) == (not self.reason):
+            raise InvalidParameter("a share without a loss needs a reason, and one with a loss must not have one")
+        if self.bounded_by is not None and self.bounded_by not in get_args(BoundedBy):
+            raise InvalidParameter(f"bounded_by must be one of {', '.join(get_args(BoundedBy))}")
+
+    @classmethod
+    def of_windows(
+        cls,
+        name: str,
+        loss: WindowLoss | None,
+        *,
+        window: float | None,
+        period: float,
+        lateness: float = 0.0,
+        overlap: bool = False,
+        **rest: Any,
+    ) -> PersonShare:
+        """Return the share of a query that starts afresh in every window, or never.
+
+        A period meets at most ceil(period/window) + 1 windows, and at one moment ceil(lateness/window) + 1 of them can
+        have rows. Where windows ``overlap``, as many more can be started by the batch that ends those.
+                                                                                            [person-period.md, Lemma 1]
+
+        Args:
+            name: The query.
+            loss: Loss to the state of one window.
+            window: Seconds of a window; None if the query has one state for all time.
+            period: Seconds of the period.
+            lateness: Seconds that a window waits for late rows.
+            overlap: Whether a copy can show states that are over together with those that follow them.
+            rest: Other fields of the share.
+        """
+        if window is None:
+            return cls(name=name, loss=loss, **rest)
+        windows = math.ceil(Fraction(period) / Fraction(window)) + 1
+        most_open = math.ceil(Fraction(lateness) / Fraction(window)) + 1
+        open_ = min(most_open, windows)
+        return cls(
+            name=name,
+            loss=loss,
+            windows=windows,
+            open=open_,
+            opening=min(most_open, windows - open_) if overlap else 0,
+            **rest,
+        )
+
+    def with_restarts(self, restarts: int) -> PersonShare:
+        """Return the share where states were lost and started again so often: each was a state more."""
+        return replace(self, windows=self.windows + restarts)
+
+    @property
+    def epsilon(self) -> float:
+        """Return the loss over the period; inf if there is no bound.
+
+        That is the answers of all windows, and what one copy adds.                        [person-period.md, Theorem 1]
+        """
+        if self.loss is None or math.isinf(self.loss.joint):
+            return math.inf
+        return round_up(self.windows * Fraction(self.loss.answers) + Fraction(self.of_copy))
+
+    @property
+    def of_answers(self) -> float:
+        """Return the loss to the answers of all windows."""
+        return math.inf if self.loss is None else times_rounded_up(self.loss.answers, self.windows)
+
+    @property
+    def of_copy(self) -> Fraction | float:
+        """Return exactly what a copy of the states that are readable at one moment adds."""
+        if self.loss is None or math.isinf(self.loss.joint):
+            return math.inf
+        answers = Fraction(self.loss.answers)
+        copied = self.open * (Fraction(self.loss.joint) - answers)
+        return copied + self.opening * max(Fraction(self.loss.unused) - answers, Fraction(0))
+
+    @property
+    def delta(self) -> float:
+        """Return the delta over the period: that of every window."""
+        return 0.0 if self.loss is None else times_rounded_up(self.loss.delta, self.windows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; a loss without a bound is the string "inf"."""
+        loss = self.loss
+        return {
+            "name": self.name,
+            "epsilon": _plain(self.epsilon),
+            "delta": self.delta,
+            "windows": self.windows,
+            "open": self.open,
+            "opening": self.opening,
+            "answers": None if loss is None else _plain(loss.answers),
+            "joint": None if loss is None else _plain(loss.joint),
+            "contributions": self.contributions,
+            "bounded_by": self.bounded_by,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonTotal:
+    """What one person can lose in any period to all queries together and one copy of everything that is readable.
+
+    Attributes:
+        period: Its length in seconds.
+        shares: One per query.
+        limit: The declared budget, if there is one.
+    """
+
+    period: float
+    shares: tuple[PersonShare, ...]
+    limit: float | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """Return the sum over all queries; inf if one has no bound."""
+        return sum_rounded_up(share.epsilon for share in self.shares)
+
+    @property
+    def delta(self) -> float:
+        """Return the sum of all deltas."""
+        return sum_rounded_up(share.delta for share in self.shares)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Return whether every query bounds the rows of one person."""
+        return math.isfinite(self.epsilon)
+
+    @property
+    def unbounded(self) -> tuple[PersonShare, ...]:
+        """Return the queries that have no bound."""
+        return tuple(share for share in self.shares if math.isinf(share.epsilon))
+
+    @property
+    def bounded(self) -> PersonTotal:
+        """Return the total of the queries that have a bound."""
+        return PersonTotal(
+            period=self.period, shares=tuple(share for share in self.shares if math.isfinite(share.epsilon))
+        )
+
+    def text(self, person: str = "user") -> str:
+        """Return the total in words.
+
+        >>> loss = WindowLoss(joint=1.0, answers=0.05, unused=0.1)
+        >>> share = PersonShare.of_windows("visitors", loss, window=86_400.0, period=PERIOD)
+        >>> PersonTotal(period=PERIOD, shares=(share,)).text()
+        'one user, any 30 days, all queries, one intrusion: epsilon 2.5'
+        """
+        subject = f"one {person}, any {format_duration(self.period)}, "
+        if self.is_bounded:
+            return f"{subject}all queries, one intrusion: {_loss(self)}"
+        names = ", ".join(repr(share.name) for share in self.unbounded)
+        rest = self.bounded
+        tail = f"; the other {len(rest.shares)}: {_loss(rest)}" if rest.shares else ""
+        return f"{subject}all queries, one intrusion: not bounded by {names}{tail}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; a total without a bound is the string "inf"."""
+        return {
+            "period": self.period,
+            "epsilon": _plain(self.epsilon),
+            "delta": self.delta,
+            "limit": self.limit,
+            "bounded": self.is_bounded,
+            "reason": "; ".join(dict.fromkeys(f"{share.name!r}: {share.reason}" for share in self.unbounded)),
+            "shares": [share.to_json() for share in self.shares],
+        }
+
+
+def _loss(total: PersonTotal) -> str:
+    return f"epsilon {rounded_up(total.epsilon)}" + (f", delta {total.delta:.2g}" if total.delta else "")
+
+
+def _plain(epsilon: float) -> float | str:
+    return epsilon if math.isfinite(epsilon) else "inf"
+
+
+def largest_total(totals: Sequence[PersonTotal]) -> PersonTotal:
+    """Return the largest of several totals: that of the worst period."""
+    return max(totals, key=lambda total: (total.epsilon, total.delta))
