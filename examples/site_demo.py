@@ -39,7 +39,7 @@ def main() -> None:
         for hour in traffic(config.web.site, days=given.days, visitors=given.visitors, until=until):
             now = hour.start
             engine.step()
-            engine.apply(select(from_arrow(hour.rows, schema, place="the simulation")), commit=False)
+            engine.apply(select(from_arrow(hour.rows, schema, label="the simulation")), commit=False)
             select.wipe()
         now = until
         engine.step()

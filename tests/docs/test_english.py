@@ -61,6 +61,7 @@ METAPHORS = {
 }
 METAPHOR = re.compile(rf"\b({'|'.join(METAPHORS)})\b", re.IGNORECASE)
 
+
 def prose(path: Path) -> str:
     """Return the docstrings and comments of a module."""
     source = path.read_text("utf-8")

@@ -69,7 +69,7 @@ export function page(store) {
     figures = h("ul", { class: "tiles site-figures" }),
     lists = h("ul", { class: "site-lists" }),
     unasked = h("p", { class: "small" }),
-    person = h("p", { class: "small person" }),
+    person = h("p", { class: "person" }),
     side = h("div", { class: "site-notes" }),
     cards = new Map();
   const node = h("div", { class: "site" }, h("div", { class: "head" }, heading), person, figures, lists, unasked, side);
