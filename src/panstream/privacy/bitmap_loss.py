@@ -253,6 +253,7 @@ def _merged_odds(states: Iterable[float]) -> float:
     return odds
 
 
+@lru_cache(maxsize=1024)
 def outputs_loss(first: float, high: float, kappa: float, releases: int) -> float:
     """Return the loss of the answers alone: the largest log-ratio of their weights for two behaviours of a user.
 

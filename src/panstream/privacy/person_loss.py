@@ -21,6 +21,7 @@ from panstream.privacy.rounding import round_up, rounded_up, sum_rounded_up, tim
 
 BoundedBy = Literal["shape", "declared", "two_party", "file"]
 PERIOD = 30 * 86_400.0
+_MAX_RELEASES = 48  # of one state: the exact loss of more takes too long to plan with
 _MARGIN = 1e-12  # far above the floating-point error of outputs_loss
 
 
@@ -58,8 +59,10 @@ class WindowLoss:
         A release shows a sum with discrete Laplace noise of rate ``kappa``, which one bit moves by one. Without a copy
         the bit was drawn from p0 or p1; in a copy that was made before the person came, it is 0 or 1, and she draws
         it again afterwards, or not.                                                        [person-period.md, Lemma 2]
+
+        With many releases the joint loss stands for all: the time taken grows with the cube of their number.
         """
-        if math.isinf(joint):
+        if math.isinf(joint) or releases > _MAX_RELEASES:
             return cls(joint=joint, answers=joint, unused=joint)
         answers = outputs_loss(p0, p1, kappa, releases)
         unused = max(outputs_loss(bit, p1, kappa, releases) for bit in (0.0, 1.0))
