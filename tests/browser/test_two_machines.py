@@ -1,5 +1,6 @@
 """The dashboard of a stream on two machines: the promise, and what announcing a break-in would do."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,15 +9,19 @@ import pytest
 from playwright.sync_api import expect
 
 from panstream.distributed.two_party.local import InProcessTwoPartyTransport
+from panstream.distributed.two_party.session import open_engine
+from panstream.engine.config.config import read_config
 from tests.browser.conftest import Open, photograph
-from tests.distributed.two_party.test_serve import served
+from tests.distributed.two_party.test_steps import settings
+from tests.server.server_live import served
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_promise_of_two_machines_is_shown(visit: Open, tmp_path: Path) -> None:
     link = InProcessTwoPartyTransport(tmp_path, "s")
-    with served(tmp_path, link) as live:
+    config = read_config(settings(tmp_path))
+    with served(config, engine=partial(open_engine, config, transport=link, zero_noise=True)) as live:
         server: Any = SimpleNamespace(address=f"http://{live.host}:{live.port}")
         page = visit(server, "/#/question/share")
         page.get_by_text("Promise:").click()

@@ -99,7 +99,7 @@ class Processes:
         assert self._fork_server.stdin
         self._fork_server.stdin.close()
         try:
-            self._zygote.wait(timeout=PATIENCE)
+            self._fork_server.wait(timeout=PATIENCE)
         finally:
             self._fork_server.kill()
             self._fork_server.wait()

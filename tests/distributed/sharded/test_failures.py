@@ -53,7 +53,7 @@ def linked(address: str, security: Security | None = None, **options: Any) -> Da
     def connect() -> Client:
         return Client(address, direct_to_workers=True, timeout=5, security=security)
 
-    return DaskTransport(connect, 2, patience=PATIENCE, **options)
+    return DaskTransport(connect, 2, timeout=PATIENCE, **options)
 
 
 def name_of(cluster: Processes, pid: int) -> str:
