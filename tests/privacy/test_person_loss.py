@@ -210,7 +210,6 @@ def test_windows_are_counted_as_a_clock_does(window: int, period: int, lateness:
 def test_a_share_without_windows_is_one_state() -> None:
     found = PersonShare.of_windows("q", ONE_BIT.window_loss(), window=None, period=PERIOD)
     assert (found.windows, found.open, found.opening, found.epsilon) == (1, 1, 0, 1.0)
-    assert found.with_restarts(2).epsilon == pytest.approx(1.0 + 2 * ONE_BIT.window_loss().answers)
 
 
 def test_a_total_adds_up_and_says_what_has_no_bound() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes
-from panstream.privacy.person_loss import PersonShare, PersonTotal, WindowLoss
+from panstream.privacy.person_loss import PersonShare, PersonTotal, WindowLoss, windows_open
 
 _MOST_CANDIDATES = 1 << 20  # periods that are looked at one by one around a change
 _LOSSES = ("joint", "answers", "unused", "delta")
@@ -29,6 +29,7 @@ class AskedQuery:
         share: What it takes of a period during which it is asked throughout.
         window: Seconds after which it starts afresh; None if it never does.
         lateness: Seconds that windows wait for late rows.
+        overlap: Whether a copy can show windows that are over together with those that follow them.
         begin: Since when its rows can have been read; None if since ever.
         end: Until when; None while it is asked.
         start: Number of the process whose end was that of its states too; None if they are stored, and so may still be
@@ -38,6 +39,7 @@ class AskedQuery:
     share: PersonShare
     window: float | None
     lateness: float = 0.0
+    overlap: bool = False
     begin: float | None = None
     end: float | None = None
     start: int | None = None
@@ -71,9 +73,10 @@ class AskedQuery:
 
     def shortened(self, windows: int) -> PersonShare:
         """Return the share of a period that meets only so many windows."""
-        share = self.share
-        open_ = min(share.open, windows)
-        return replace(share, windows=windows, open=open_, opening=min(share.opening, windows - open_))
+        most_open = 1 if self.window is None else windows_open(self.window, self.lateness)
+        open_ = min(most_open, windows)
+        opening = min(most_open, windows - open_) if self.overlap else 0
+        return replace(self.share, windows=windows, open=open_, opening=opening)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -85,6 +88,7 @@ class AskedQuery:
             "start": self.start,
             "window": self.window,
             "lateness": self.lateness,
+            "overlap": self.overlap,
             "windows": share.windows,
             "open": share.open,
             "opening": share.opening,
@@ -104,7 +108,9 @@ class AskedQuery:
                 loss=loss,
                 **{key: data[key] for key in ("windows", "open", "opening", "contributions", "bounded_by", "reason")},
             )
-            return cls(share=share, **{key: data[key] for key in ("window", "lateness", "begin", "end", "start")})
+            return cls(
+                share=share, **{key: data[key] for key in ("window", "lateness", "overlap", "begin", "end", "start")}
+            )
         except (KeyError, TypeError, ValueError):
             raise InvalidBytes("this is not the history of a query") from None
 

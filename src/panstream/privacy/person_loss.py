@@ -7,8 +7,7 @@ at that moment only; of all others the intruder has the answers. Proof: docs/pro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -76,6 +75,11 @@ class WindowLoss:
             unused=times_rounded_up(self.unused, states),
             delta=times_rounded_up(self.delta, states),
         )
+
+
+def windows_open(window: float, lateness: float) -> int:
+    """Return how many windows can have rows at one moment.                                [person-period.md, Lemma 1]"""
+    return math.ceil(Fraction(lateness) / Fraction(window)) + 1
 
 
 def _at_most(loss: float, joint: float) -> float:
@@ -148,7 +152,7 @@ class PersonShare:
         if window is None:
             return cls(name=name, loss=loss, **rest)
         windows = math.ceil(Fraction(period) / Fraction(window)) + 1
-        most_open = math.ceil(Fraction(lateness) / Fraction(window)) + 1
+        most_open = windows_open(window, lateness)
         open_ = min(most_open, windows)
         return cls(
             name=name,
@@ -158,10 +162,6 @@ class PersonShare:
             opening=min(most_open, windows - open_) if overlap else 0,
             **rest,
         )
-
-    def with_restarts(self, restarts: int) -> PersonShare:
-        """Return the share where states were lost and started again so often: each was a state more."""
-        return replace(self, windows=self.windows + restarts)
 
     @property
     def epsilon(self) -> float:
@@ -286,8 +286,3 @@ def _loss(total: PersonTotal) -> str:
 
 def _plain(epsilon: float) -> float | str:
     return epsilon if math.isfinite(epsilon) else "inf"
-
-
-def largest_total(totals: Sequence[PersonTotal]) -> PersonTotal:
-    """Return the largest of several totals: that of the worst period."""
-    return max(totals, key=lambda total: (total.epsilon, total.delta))

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.engine.config.config import Config
 from panstream.engine.planner.person_period import person_lines, planned_person_total
 from panstream.engine.planner.query_plan import plan_all
@@ -204,3 +206,37 @@ def test_states_that_are_lost_are_charged_again(tmp_path: Path, monkeypatch: pyt
     assert answers is not None
     assert totals[0] < totals[1] < totals[2]
     assert totals[2] < totals[0] + 2.0, "the states of one process only can be copied"
+
+
+def test_a_process_that_lost_its_states_is_another_one_whatever_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without "all", which had started once more often, the number of the start was that of the process before."""
+    machine = Machine(tmp_path, monkeypatch)
+    for queries in ((ALL,), (ALL, DAILY), (DAILY,)):
+        with machine.open(*queries, durability="none") as engine:
+            engine.apply(rows([query["name"] for query in queries], ids=np.array([1])))
+            engine.commit()
+    assert [(query.share.name, query.start) for query in engine._checkpoint.asked] == [
+        ("all", 1),
+        ("all", 2),
+        ("daily", 2),
+        ("daily", 3),
+    ]
+
+
+def test_a_longer_period_opens_as_many_windows_as_lateness_does(tmp_path: Path) -> None:
+    settings = {"directory": tmp_path, "time": "at", "lateness": "5 days"}
+    with Engine(config(DAILY, budget={"period": "1 hour"}, **settings)) as engine:
+        (share,) = engine.person_total.shares
+        assert (share.windows, share.open) == (2, 2)
+    with Engine(config(DAILY, **settings)) as engine:
+        (share,) = engine.person_total.shares
+        assert (share.windows, share.open, share.opening) == (31, 6, 6)
+
+
+def test_on_a_cluster_old_and_new_windows_are_readable_together(tmp_path: Path) -> None:
+    settings = config(DAILY, directory=tmp_path)
+    with ClusterEngine(settings, InProcessShardTransport(2)) as engine:
+        (share,) = engine.person_total.shares
+    assert (share.windows, share.open, share.opening) == (31, 1, 1)

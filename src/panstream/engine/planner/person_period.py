@@ -18,17 +18,10 @@ if TYPE_CHECKING:
     from panstream.engine.planner.query_plan import QueryPlan
 
 
-def planned_person_total(config: Config, plans: Sequence[QueryPlan], *, restarts: int = 0) -> PersonTotal:
-    """Return the total of any period in which the configuration stays as it is.
-
-    Args:
-        config: The configuration.
-        plans: Its plans.
-        restarts: How often in a period the process may start again without its states; then every query starts as
-            many states more.
-    """
+def planned_person_total(config: Config, plans: Sequence[QueryPlan]) -> PersonTotal:
+    """Return the total of any period in which the configuration stays as it is, and one process keeps its states."""
     budget = config.stream.person
-    shares = tuple(person_share(plan, config.stream, budget.period, restarts=restarts) for plan in plans)
+    shares = tuple(person_share(plan, config.stream, budget.period) for plan in plans)
     return PersonTotal(period=budget.period, shares=shares, limit=budget.epsilon)
 
 
@@ -47,11 +40,12 @@ def check_person_budget(config: Config, plans: Sequence[QueryPlan]) -> None:
         )
 
 
-def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, restarts: int = 0) -> PersonShare:
+def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, sharded: bool = False) -> PersonShare:
     """Return what one query takes of a person's loss over a period.
 
     By the time of arrival, windows that are over are made unreadable before others are opened. Rows with times of their
-    own can end some windows and begin others in one batch, and both are readable until the batch is on disk.
+    own can end some windows and begin others in one batch, and both are readable until the batch is on disk; so can
+    every batch of a cluster, where states are ``sharded``.
     """
     claim = plan.claim
     name = plan.config.name
@@ -62,17 +56,21 @@ def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, restar
     shared = isinstance(plan.algorithm, SharedStatistic)  # a copy of one machine's shares adds nothing
     loss = WindowLoss.of_claim(plan.algorithm.claim()) if shared else plan.algorithm.window_loss()
     loss = loss.times(plan.groups_touched)
-    share = PersonShare.of_windows(
+    return PersonShare.of_windows(
         name,
         loss,
         window=claim.window,
         period=period,
         lateness=stream.lateness if stream.time is not None else 0.0,
-        overlap=stream.time is not None and "disk" in claim.locations,
+        overlap=windows_overlap(plan, stream, sharded=sharded),
         bounded_by=_bounded_by(plan),
         contributions=plan.config.contributions,
     )
-    return share.with_restarts(restarts)
+
+
+def windows_overlap(plan: QueryPlan, stream: StreamConfig, *, sharded: bool = False) -> bool:
+    """Return whether a copy can show windows that are over together with those that follow them."""
+    return "disk" in plan.claim.locations and (stream.time is not None or sharded)
 
 
 def _bounded_by(plan: QueryPlan) -> BoundedBy:
@@ -118,7 +116,13 @@ def person_lines(total: PersonTotal, person: str) -> list[str]:
 
 
 def continue_history(
-    history: Sequence[AskedQuery], plans: Sequence[QueryPlan], config: Config, *, now: float | None, start: int | None
+    history: Sequence[AskedQuery],
+    plans: Sequence[QueryPlan],
+    config: Config,
+    *,
+    now: float | None,
+    stored: bool,
+    sharded: bool = False,
 ) -> tuple[AskedQuery, ...]:
     """Return what was asked, and is asked from now on.
 
@@ -127,24 +131,25 @@ def continue_history(
         plans: What is asked from now on.
         config: Its configuration.
         now: The stream's time; None before its first row.
-        start: Number of the process, if its states end with it; None if they are stored.
+        stored: Whether states outlive the process; otherwise every query of ``history`` has ended.
+        sharded: Whether states are on a cluster.
     """
     stream = config.stream
+    start = None if stored else 1 + max((query.start or 0 for query in history), default=0)
     lateness = stream.lateness if stream.time is not None else 0.0
     planned = [
         AskedQuery(
-            share=person_share(plan, stream, stream.person.period),
+            share=person_share(plan, stream, stream.person.period, sharded=sharded),
             window=plan.claim.window,
             lateness=lateness,
+            overlap=windows_overlap(plan, stream, sharded=sharded),
             begin=None if now is None else now - lateness,
             start=start,
         )
         for plan in plans
     ]
-    unchanged = {
-        (query.share.name, query.share.loss): query for query in history if query.end is None and query.start == start
-    }
-    current = [unchanged.pop((query.share.name, query.share.loss), query) for query in planned]
+    unchanged = {_identity(query): query for query in history if query.end is None and stored and query.start is None}
+    current = [unchanged.pop(_identity(query), query) for query in planned]
     over = [query for query in history if query.end is not None]
     end = None if now is None else math.nextafter(now, math.inf)  # it has read rows of that very time
     ended = [
@@ -153,3 +158,8 @@ def continue_history(
         if query.end is None and not any(query is other for other in current)
     ]
     return (*over, *ended, *current)
+
+
+def _identity(query: AskedQuery) -> tuple[object, ...]:
+    """Return what must be the same for a query to go on: a state that lost more begins another entry."""
+    return query.share.name, query.share.loss, query.window, query.lateness, query.overlap

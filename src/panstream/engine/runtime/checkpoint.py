@@ -15,7 +15,7 @@ from panstream.engine.runtime.coverage import Coverage
 from panstream.engine.runtime.producers import Producers
 from panstream.engine.runtime.release_record import release_timestamp
 from panstream.engine.runtime.running_query import RunningQuery
-from panstream.engine.runtime.state_backend import Slot
+from panstream.engine.runtime.state_backend import LocalBackend, Slot
 from panstream.engine.storage.release_log import Release, ReleaseLog
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
@@ -109,7 +109,6 @@ class EngineCheckpoint:
             if charge not in {name for name, _ in checkpoint.ledger}:
                 checkpoint.ledger.charge(charge, query.plan.claim)
         checkpoint.config = config
-        start = None if checkpoint.with_states else max((query.starts for query in queries.values()), default=1)
         newest = None if parts is None else cls.meta(parts)["newest"]
         arrived = bool(checkpoint.asked) and config.stream.time is None
         checkpoint.asked = continue_history(
@@ -117,7 +116,8 @@ class EngineCheckpoint:
             [query.plan for query in queries.values()],
             config,
             now=max(newest or 0.0, moment) if arrived else newest if checkpoint.asked else None,
-            start=start,
+            stored=checkpoint.with_states,
+            sharded=any(type(query.backend) is not LocalBackend for query in queries.values()),
         )
         return checkpoint
 
