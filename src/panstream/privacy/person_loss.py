@@ -78,7 +78,7 @@ class WindowLoss:
 
 
 def windows_open(window: float, lateness: float) -> int:
-    """Return how many windows can have rows at one moment.                                [person-period.md, Lemma 1]"""
+    """Return how many windows can have rows at one moment [person-period.md, Lemma 1]."""
     return math.ceil(Fraction(lateness) / Fraction(window)) + 1
 
 
