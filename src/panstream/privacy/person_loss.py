@@ -33,12 +33,16 @@ class WindowLoss:
         answers: Loss of the answers alone; at most ``joint``.
         unused: Loss of a copy made before any row of the person was applied, with all answers; at most ``joint``.
         delta: Delta of all three; 0 for pure losses.
+        rho_joint: Loss of the state with its answers as zCDP, for Gaussian noise; None for pure losses.
+        rho_answers: Loss of the answers alone as zCDP.
     """
 
     joint: float
     answers: float
     unused: float
     delta: float = 0.0
+    rho_joint: float | None = None
+    rho_answers: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.answers <= self.joint or not 0.0 <= self.unused <= self.joint:
