@@ -216,7 +216,7 @@ def test_a_total_adds_up_and_says_what_has_no_bound() -> None:
     names = PersonShare(name="names", loss=WindowLoss.of_claim(Claim(epsilon=1.0, delta=1e-6, unit="user")), windows=2)
     total = PersonTotal(period=PERIOD, shares=(share(31), names))
     assert total.epsilon >= share(31).epsilon + 2.0
-    assert total.delta == pytest.approx(2e-6)
+    assert total.stated_delta == pytest.approx(2e-6)
     assert total.text("visitor").startswith("one visitor, any 30 days, all queries, one intrusion: epsilon ")
     events = PersonShare(name="views", loss=None, reason="protects one event")
     unbounded = PersonTotal(period=PERIOD, shares=(share(31), events))

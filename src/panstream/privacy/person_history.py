@@ -115,7 +115,9 @@ class AskedQuery:
             raise InvalidBytes("this is not the history of a query") from None
 
 
-def worst_total(asked: Sequence[AskedQuery], period: float, limit: float | None = None) -> PersonTotal:
+def worst_total(
+    asked: Sequence[AskedQuery], period: float, limit: float | None = None, delta: float = 0.0
+) -> PersonTotal:
     """Return the total of the period in which a person can lose the most.
 
     Periods that begin between two changes of what is asked, and end before the next, are bounded by the most windows
@@ -125,7 +127,7 @@ def worst_total(asked: Sequence[AskedQuery], period: float, limit: float | None 
     changes = sorted({time for query in asked for time in (query.begin, query.end) if time is not None})
     edges = sorted({edge for change in changes for edge in (change - period, change)})
     segments = list(zip([-math.inf, *edges], [*edges, math.inf], strict=True))
-    best = PersonTotal(period=period, shares=(), limit=limit)
+    best = PersonTotal(period=period, shares=(), limit=limit, delta=delta)
     for low, high in segments:
         whole = any(low <= change - period < high or low < change <= high for change in changes)
         starts = _candidates(asked, period, low, high) if whole and math.isfinite(high - low) else None
@@ -133,8 +135,8 @@ def worst_total(asked: Sequence[AskedQuery], period: float, limit: float | None 
             counts = [query.most_windows((low, high), period) for query in asked]
         else:
             counts = _worst_counts(asked, period, starts)
-        total = _total(asked, counts, period, limit)
-        best = max(best, total, key=lambda candidate: (candidate.epsilon, candidate.delta))
+        total = replace(best, shares=_shares(asked, counts))
+        best = max(best, total, key=lambda candidate: (candidate.epsilon, candidate.stated_delta))
     return best
 
 
@@ -172,14 +174,11 @@ def _worst_counts(asked: Sequence[AskedQuery], period: float, starts: NDArray[np
     return [int(n) for n in counts[:, int(np.argmax(losses))]]
 
 
-def _total(asked: Sequence[AskedQuery], counts: Sequence[int], period: float, limit: float | None) -> PersonTotal:
-    """Return the total where each query meets so many windows; of states that were lost, one start's are copied."""
+def _shares(asked: Sequence[AskedQuery], counts: Sequence[int]) -> tuple[PersonShare, ...]:
+    """Return what each query takes if it meets so many windows; of states that were lost, one start's are copied."""
     met = [(query, query.shortened(count)) for query, count in zip(asked, counts, strict=True) if count]
     lost = {query.start for query, _ in met if query.start is not None}
     copied = max(
         lost, key=lambda start: sum(share.of_copy for query, share in met if query.start == start), default=None
     )
-    shares = tuple(
-        share if query.start in (None, copied) else replace(share, open=0, opening=0) for query, share in met
-    )
-    return PersonTotal(period=period, shares=shares, limit=limit)
+    return tuple(share if query.start in (None, copied) else replace(share, open=0, opening=0) for query, share in met)

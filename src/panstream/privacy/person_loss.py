@@ -222,20 +222,22 @@ class PersonTotal:
         period: Its length in seconds.
         shares: One per query.
         limit: The declared budget, if there is one.
+        delta: The declared delta; 0 if there is none.
     """
 
     period: float
     shares: tuple[PersonShare, ...]
     limit: float | None = None
+    delta: float = 0.0
 
     @property
     def epsilon(self) -> float:
-        """Return the sum over all queries; inf if one has no bound."""
+        """Return the loss to all queries together, at ``stated_delta``; inf if one has no bound."""
         return sum_rounded_up(share.epsilon for share in self.shares)
 
     @property
-    def delta(self) -> float:
-        """Return the sum of all deltas."""
+    def stated_delta(self) -> float:
+        """Return the delta of ``epsilon``: at most the declared one, unless the queries' own deltas exceed it."""
         return sum_rounded_up(share.delta for share in self.shares)
 
     @property
@@ -251,9 +253,8 @@ class PersonTotal:
     @property
     def bounded(self) -> PersonTotal:
         """Return the total of the queries that have a bound."""
-        return PersonTotal(
-            period=self.period, shares=tuple(share for share in self.shares if math.isfinite(share.epsilon))
-        )
+        shares = tuple(share for share in self.shares if math.isfinite(share.epsilon))
+        return PersonTotal(period=self.period, shares=shares, delta=self.delta)
 
     def text(self, person: str = "user") -> str:
         """Return the total in words.
@@ -276,7 +277,7 @@ class PersonTotal:
         return {
             "period": self.period,
             "epsilon": _plain(self.epsilon),
-            "delta": self.delta,
+            "delta": self.stated_delta,
             "limit": self.limit,
             "bounded": self.is_bounded,
             "reason": "; ".join(dict.fromkeys(f"{share.name!r}: {share.reason}" for share in self.unbounded)),
@@ -285,7 +286,8 @@ class PersonTotal:
 
 
 def _loss(total: PersonTotal) -> str:
-    return f"epsilon {rounded_up(total.epsilon)}" + (f", delta {total.delta:.2g}" if total.delta else "")
+    delta = total.stated_delta
+    return f"epsilon {rounded_up(total.epsilon)}" + (f", delta {delta:.2g}" if delta else "")
 
 
 def _plain(epsilon: float) -> float | str:

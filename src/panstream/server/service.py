@@ -262,7 +262,7 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
         "Most that one person can lose in any period to all queries and one intrusion; +Inf: not bounded.",
         person.epsilon,
     )
-    yield GaugeMetricFamily("panstream_person_delta", "The delta of panstream_person_epsilon.", person.delta)
+    yield GaugeMetricFamily("panstream_person_delta", "The delta of panstream_person_epsilon.", person.stated_delta)
     yield GaugeMetricFamily("panstream_person_period_seconds", "The period.", person.period)
     if engine.sink is not None:
         copied = math.nan if engine.sink.copied is None else engine.sink.copied

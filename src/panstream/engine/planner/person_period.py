@@ -22,7 +22,7 @@ def planned_person_total(config: Config, plans: Sequence[QueryPlan]) -> PersonTo
     """Return the total of any period in which the configuration stays as it is, and one process keeps its states."""
     budget = config.stream.person
     shares = tuple(person_share(plan, config.stream, budget.period) for plan in plans)
-    return PersonTotal(period=budget.period, shares=shares, limit=budget.epsilon)
+    return PersonTotal(period=budget.period, shares=shares, limit=budget.epsilon, delta=budget.delta)
 
 
 def check_person_budget(config: Config, plans: Sequence[QueryPlan]) -> None:

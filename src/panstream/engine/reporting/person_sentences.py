@@ -44,7 +44,7 @@ def odds_factor(epsilon: float) -> str:
 
 
 def _odds(total: PersonTotal) -> str:
-    but = f", but for a delta of {total.delta:.1g}" if total.delta else ""
+    but = f", but for a delta of {total.stated_delta:.1g}" if total.stated_delta else ""
     return f"improve her odds of a right guess about it by a factor of at most {odds_factor(total.epsilon)}{but}"
 
 
