@@ -32,6 +32,6 @@ def test_the_promise_of_two_machines_is_shown(visit: Open, tmp_path: Path) -> No
         photograph(page, "two-machines-promise")
         page.goto(server.address + "/#/intrusions")
         expect(page.locator("p.lead")).to_contain_text("any number of copies of one machine at a time")
-        expect(page.locator("table.price").first).to_contain_text("the shares are blinded anew")
+        expect(page.locator("table.price").first).to_contain_text("the shares are re-randomised")
         photograph(page, "two-machines-intrusions")
     link.close()

@@ -19,7 +19,7 @@ run = functools.partial(run_command, "audit")
 def test_table_json_and_page(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     shown = run("DworkPair", "Mir's Algorithm 1", "--quick", "--jobs", 1, "--html", page)
-    summary = "claims hold, 1 known mistakes caught, 0 wrong"
+    summary = "claims hold; 1 known mistakes are detected; nothing unexpected"
     for words in ("DworkPair, deletions", "1.000", "∞", "holds", "caught", summary):
         assert words in shown.output
     assert "<svg" in page.read_text()

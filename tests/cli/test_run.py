@@ -282,10 +282,10 @@ def test_exit_codes(here: Path) -> None:
     assert "does not exist" in run("run", "panstream.toml", "absent.csv", code=1).stderr
     run("run", "panstream.toml", "visits.csv")
     write_config(here, stream="budget = { event = 3.0 }\n", more=MORE)
-    assert "would make" in run("run", "panstream.toml", "visits.csv", code=3).stderr
+    assert "; the limit is" in run("run", "panstream.toml", "visits.csv", code=3).stderr
     text = (here / "panstream.toml").read_text().replace('name = "visits"\nsql', 'name = "other"\nsql')
     (here / "panstream.toml").write_text(text.replace(MORE, ""))
-    assert "would make 4.05 of 3" in run("run", "panstream.toml", "visits.csv", code=3).stderr
+    assert "4.05; the limit is 3" in run("run", "panstream.toml", "visits.csv", code=3).stderr
     with SnapshotStore(here / "state"):
         write_config(here)
         assert "another process" in run("run", "panstream.toml", "visits.csv", code=1).stderr
@@ -388,7 +388,7 @@ def test_a_state_that_cannot_be_refreshed_is_shown_once(here: Path) -> None:
     assert "bits" in run("inspect", "state", "--state", "--yes").stdout
     again = run("inspect", "state", "--state", "--yes", code=3)
     assert "'visitors'" in again.stderr
-    assert "second one has no finite price" in again.stderr
+    assert "second one is not covered" in again.stderr
     assert "bits" not in again.stdout
     run("run", "panstream.toml", "visits.csv")  # what was noted outlives the engine's next commit
     run("inspect", "state", "--state", "--yes", code=3)
@@ -422,7 +422,7 @@ def test_an_announced_intrusion_says_which_questions_are_covered(here: Path) -> 
 def test_an_announced_intrusion_is_the_one_look(here: Path) -> None:
     run("run", "panstream.toml", "visits.csv")
     run("intrusion", "announce", "panstream.toml", "--yes")
-    assert "no finite price" in run("inspect", "state", "--state", "--yes", code=3).stderr
+    assert "is not covered" in run("inspect", "state", "--state", "--yes", code=3).stderr
 
 
 @pytest.mark.slow
@@ -484,7 +484,7 @@ def test_announce_an_intrusion(here: Path) -> None:
     result = run("intrusion", "announce", "panstream.toml", "--yes")
     assert "visits: refreshed" in result.stdout
     assert "visitors: not refreshed" in result.stdout
-    assert "no finite price" in result.stderr
+    assert "is not covered" in result.stderr
     assert answers("visits.csv")["visits"]["value"] == pytest.approx(6000, abs=400)
 
 
@@ -624,6 +624,6 @@ def test_another_epsilon_of_the_share_is_charged_on_top(here: Path) -> None:
 def test_a_declared_share_counts_against_the_budget(here: Path) -> None:
     assert "also publishes the share" in run("explain", "panstream.toml").stdout
     write_config(here, stream="unusable_epsilon = 0.5\nbudget = { event = 3.25 }")
-    assert "3.5 of 3.25" in run("run", "panstream.toml", "visits.csv", code=3).stderr
+    assert "3.5; the limit is 3.25" in run("run", "panstream.toml", "visits.csv", code=3).stderr
     write_config(here, stream="unusable_epsilon = 0.5\nbudget = { event = 3.5 }")
     assert shares("visits.csv")[0]["epsilon"] == 0.5

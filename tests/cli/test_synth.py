@@ -27,7 +27,7 @@ run = functools.partial(run_command, "synth")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("synth") / "model.json"
     result = run("fit", ROWS, "--domain", DOMAIN, "--epsilon", 2, "--out", path, "--no-ledger")
-    assert "repeated models add up unseen" in result.stderr
+    assert "repeated models add up" in result.stderr
     assert "one record (replace)" in result.output
     assert "the number of records" in result.output
     return path
@@ -119,7 +119,7 @@ def test_a_second_model_of_the_same_rows_is_charged(small: tuple[Path, Path], tm
     assert "So far: epsilon 2, delta 1e-09, for one record" in second.stderr
     before = rows.with_name("rows.csv.ledger").read_bytes()
     third = run(*words, tmp_path / "c.json", code=3)
-    assert third.stderr == "error: charging epsilon=1 to record (replace) would make 3 of 2.5\n"
+    assert third.stderr == "error: epsilon=1 more for one record (replace) would make 3; the limit is 2.5\n"
     assert not (tmp_path / "c.json").exists()
     # A budget cannot be kept for units that do not add up.
     run_command("query", f"SELECT COUNT(*) FROM '{rows}'", "--epsilon=0.1", "--no-hardening", code=3)
@@ -244,7 +244,7 @@ def test_outputs_end_in_csv_or_parquet(model: Path, tmp_path: Path) -> None:
 def test_rows_can_be_drawn_given_what_is_known(model: Path, tmp_path: Path) -> None:
     table = tmp_path / "women.csv"
     result = run("sample", model, "--out", table, "--given", "sex=Female", "--given", "age=40..65")
-    assert "of the model's" in result.output
+    assert "% of the model that match the condition" in result.output
     found = Records.load(table, Domain.load(DOMAIN)).to_columns()
     assert set(found["sex"]) == {"Female"}
     ages = [int(line.split(",")[0]) for line in table.read_text().splitlines()[1:]]

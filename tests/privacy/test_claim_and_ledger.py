@@ -78,7 +78,10 @@ def test_units_have_totals_of_their_own() -> None:
     assert "'b' protects one event" in user.reason
     assert str(ledger) == "no bound on epsilon for one user; epsilon 10.5, delta 1e-09, for one event"
     assert event.parts == (("a", 1.5), ("b", 9.0))
-    with pytest.raises(BudgetExhausted, match=r"charging epsilon=2 to event \(add-remove\) would make 12.5 of 12"):
+    with pytest.raises(
+        BudgetExhausted,
+        match=r"epsilon=2 more for one event \(add-remove\) would make 12.5; the limit is 12",
+    ):
         ledger.charge("c", Claim(epsilon=2.0, unit="user-window", window=60.0))
     assert len(ledger) == 2
     ledger.charge("exactly the rest", Claim(epsilon=1.5, unit="user"))
@@ -111,7 +114,9 @@ def test_windows_of_different_lengths_do_not_share_a_total() -> None:
     assert (day.protects, day.epsilon) == ("user-window of 1 day", 25.0)
     assert (hour.protects, hour.epsilon) == ("user-window of 1 hour", 2.0)
     assert ledger.total("event") == (2.0, 0.0)
-    with pytest.raises(BudgetExhausted, match="to user-window of 1 day .add-remove. would make 26 of 25"):
+    with pytest.raises(
+        BudgetExhausted, match="for one user-window of 1 day .add-remove. would make 26; the limit is 25"
+    ):
         ledger.charge("again", Claim(epsilon=1.0, unit="user-window", window=86_400.0))
 
 

@@ -291,7 +291,7 @@ class TopItems(AutoAlgorithm):
 
     @property
     def listing_threshold(self) -> float:
-        """Return how many events a name needs to be listed with 95%; more if memory allows too few cells."""
+        """Return how many events a name needs to be listed with probability 95%; more if memory is short of cells."""
         return self.algorithm.listing_threshold_among(self.expected)
 
     def explain(self) -> str:
@@ -301,8 +301,8 @@ class TopItems(AutoAlgorithm):
         size = 4 * (algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width)
         count_error = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
         lines = [
-            f"Names with at least {format_number(self.listing_threshold)} events are listed with 95%; a listed count "
-            f"has a standard error of about {format_number(count_error)}.",
+            f"Names with at least {format_number(self.listing_threshold)} events are listed with probability 95%; a "
+            f"listed count has a standard error of about {format_number(count_error)}.",
             f"Tables of {algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells "
             f"({size:,} bytes), {noise} noise.",
             f"Where the keys are known, listing them is better: counts of listed keys have a standard error of about "
@@ -313,7 +313,7 @@ class TopItems(AutoAlgorithm):
                 f"With more memory names would be listed from {format_number(algorithm.listing_threshold)} events on."
             )
         if self.max_item_bytes > 16:
-            lines.append("A smaller max_item_bytes= finds lighter names.")
+            lines.append("A smaller max_item_bytes= finds rarer names.")
         return "\n".join(lines)
 
 

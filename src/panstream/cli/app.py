@@ -43,7 +43,7 @@ _COMMANDS: dict[Callable[..., None], str] = {  # texts short enough that --help 
     token: "Create a token for a server.",
     send: "Send a file or a pipe to a server.",
     ask: "Say how often a name occurred, from published answers.",
-    merge: "Make one list of names from several published ones.",
+    merge: "Combine published lists of names into one.",
     inspect: "Print what is public about a store or a state.",
     recover: "Restore the state before a damaged one.",
     worker: "Run a cluster worker.",

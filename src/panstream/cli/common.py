@@ -78,7 +78,7 @@ NoHardening = Annotated[
 
 @contextmanager
 def exit_codes(
-    *, refused: int | None = None, interrupted: str = "error: interrupted; what was committed is kept"
+    *, refused: int | None = None, interrupted: str = "error: interrupted; everything committed is stored"
 ) -> Iterator[None]:
     """Turn panstream's errors and interrupts into a line on standard error and an exit code.
 

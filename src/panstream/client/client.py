@@ -179,9 +179,7 @@ class Client:
     def send_body(self, body: Any, content_type: str, encoding: str | None = None) -> None:
         """Send bytes as one batch, unchanged: CSV with its header line, JSON lines or an Arrow stream."""
         if self._pace is not None:
-            raise InvalidParameter(
-                "bodies go as they are, and cannot be sent by the clock: leave pace out, or send rows"
-            )
+            raise InvalidParameter("bodies are sent as they are and cannot be paced: leave pace out, or send rows")
         self._check()
         headers = {"Content-Type": content_type}
         if encoding is not None:

@@ -27,7 +27,7 @@ def find_algorithm(name: str) -> type[Any]:
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name not in ALGORITHMS:
-        raise InvalidBytes(f"this release knows no algorithm named {name[:64]!r}")
+        raise InvalidBytes(f"this version of panstream has no algorithm named {name[:64]!r}")
     algorithm_class: type[Any] = getattr(importlib.import_module(ALGORITHMS[name]), name)
     return algorithm_class
 

@@ -54,7 +54,7 @@ def _require_latest(state: bytes, published: int) -> None:
     if _published.get(state, 0) > published:
         raise BudgetExhausted(
             "another copy of this state was released or merged since this one was written, and copies share their "
-            "releases: go on with the newest copy, or read what was published"
+            "releases: use the newest copy, or read what was published"
         )
 
 

@@ -164,8 +164,8 @@ class PreparedQuery:
         plans = _as_query_errors(lambda: plan_all(self.config))
         if stream.user is not None and any(plan.claim.unit == "event" and plan.config.unit is None for plan in plans):
             texts.append(
-                f"one row is protected, not all rows of one {stream.user}: nothing says how many there are; give "
-                "contributions (--contributions), the most rows of one of them"
+                f"one row is protected, not all rows of one {stream.user}, since nothing limits how many there are; "
+                f"give contributions (--contributions), the most rows of one {stream.user}"
             )
         return texts
 
@@ -366,9 +366,7 @@ def _time_column(columns: Mapping[str, str]) -> str:
     candidates = [name for name, kind in columns.items() if kind in _TIMES]
     if len(candidates) != 1:
         which = (
-            f"several could be it: {', '.join(candidates)}"
-            if candidates
-            else "there is no column of timestamps or dates"
+            f"there are several: {', '.join(candidates)}" if candidates else "there is no column of timestamps or dates"
         )
         raise InvalidParameter(f"a window needs the column of event time, time, and {which}")
     return candidates[0]

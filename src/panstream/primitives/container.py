@@ -82,7 +82,7 @@ def read_container(
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
-        raise InvalidBytes("the header cannot be read: it must be a JSON object whose keys come once each")
+        raise InvalidBytes("the header cannot be read: it must be a JSON object without duplicate keys")
     return header, content[_START + length :]
 
 

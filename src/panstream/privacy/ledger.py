@@ -82,7 +82,7 @@ class Ledger:
     ((1.5, 0.0), (inf, 0.0))
     >>> ledger.charge("more visits", Claim(epsilon=1.0, unit="event"))
     Traceback (most recent call last):
-    panstream.errors.BudgetExhausted: charging epsilon=1 to event (add-remove) would make 2.5 of 1.5
+    panstream.errors.BudgetExhausted: epsilon=1 more for one event (add-remove) would make 2.5; the limit is 1.5
     """
 
     __slots__ = ("_entries", "_limits")
@@ -113,12 +113,12 @@ class Ledger:
             if total.epsilon <= limit * (1.0 + _TOLERANCE):
                 continue
             if total.reason:
-                refused = f"a budget for one {total.protects} ({total.adjacency}) cannot be kept: {total.reason}"
+                refused = f"a budget for one {total.protects} ({total.adjacency}) cannot be enforced: {total.reason}"
                 raise UnboundedLoss(refused, unit=total.unit)
             share = dict(total.parts)[name]
             raise BudgetExhausted(
-                f"charging epsilon={share:g} to {total.protects} ({total.adjacency}) "
-                f"would make {total.epsilon:g} of {limit:g}"
+                f"epsilon={share:g} more for one {total.protects} ({total.adjacency}) would make {total.epsilon:g}; "
+                f"the limit is {limit:g}"
             )
 
     def total(

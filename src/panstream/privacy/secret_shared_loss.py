@@ -16,7 +16,7 @@ from panstream.privacy.rounding import equal_share
 __all__ = ["ASSUMPTION", "noisy_claim", "shared_claim", "shared_law"]
 
 ASSUMPTION = "AES-256-CTR, X25519, TLS 1.3; front end and machines run hardened (the default on Linux)"
-_STEPS = "when steps are, and how large their messages"
+_STEPS = "when steps happen, and how large their messages are"
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ CODES = {
     "bad_body": (400, "The body does not hold rows of the declared columns, or is not compressed as it says."),
     "unauthorized": (401, "Missing or unknown bearer token."),
     "forbidden": (403, "The token has another scope, or the request comes from another site."),
-    "not_found": (404, "There is nothing under this name."),
+    "not_found": (404, "Nothing has this name."),
     "method_not_allowed": (405, "This cannot be done here."),
     "request_timeout": (408, "The request came too slowly."),
     "conflict": (409, "The query answers by its schedule, not when asked."),
@@ -22,7 +22,7 @@ CODES = {
     "misdirected": (421, "Without tokens, the server answers only under a loopback name."),
     "rate_limited": (429, "The token's request rate or number of simultaneous requests is exceeded; see Retry-After."),
     "header_too_large": (431, "The request's header is over the limit."),
-    "internal": (500, "Internal error. What was acknowledged stays stored."),
+    "internal": (500, "Internal error. Everything acknowledged is stored."),
     "unavailable": (503, "The server is stopping, is full, or gave up its state; try again later."),
 }
 _PHRASES = {

@@ -144,7 +144,7 @@ class _TlsServer:
         if self._follower is not None and self._follower.error is not None:
             raise self._follower.error
         if self.worker.dead:
-            raise PanstreamError("the server's engine failed, so it stopped; what was acknowledged is kept")
+            raise PanstreamError("the server's engine failed, so it stopped; everything acknowledged is stored")
 
     def stop(self) -> None:
         """Request a stop, from any thread."""

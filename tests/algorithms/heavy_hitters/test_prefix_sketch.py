@@ -156,7 +156,7 @@ def test_top_at_least_and_sure_ranks() -> None:
     assert {item.name for item in answer.at_least(1000)} == {"a", "b", "c"}
     assert answer.certain_ranks(1) == 1 and answer.certain_ranks(2) == 1 and answer.certain_ranks(99) == 4
     assert [item["name"] for item in answer.to_json()["items"]] == [item.name for item in answer.items]
-    assert "listed with 95%" in str(answer)
+    assert "listed with probability 95%" in str(answer)
 
 
 def test_a_release_starts_again() -> None:

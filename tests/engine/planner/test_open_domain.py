@@ -69,7 +69,11 @@ def test_names_are_shown_in_the_statements_order_with_intervals() -> None:
             assert low <= each["value"] <= high and abs(each["value"] - true) < 7 * each["standard_error"]  # 1e-11
             assert each["epsilon"] == 8.0 and each["claim"]["delta"] == 1e-6
         ((name, said),) = notes(engine)
-        assert name == "top" and "listed with 95%" in said and "2 of the first 2 surely belong there" in said
+        assert (
+            name == "top"
+            and "listed with probability 95%" in said
+            and "2 of the first 2 certainly belong in it" in said
+        )
 
 
 def test_every_window_has_a_list_of_its_own(tmp_path: Path) -> None:
@@ -189,7 +193,7 @@ def test_whole_numbers_are_numbers_and_missing_ones_are_nobodys() -> None:
     found = query(codes, "SELECT code, COUNT(*) FROM s GROUP BY code ORDER BY code", **SMALL)
     codes_found = [row["code"] for row in found]
     assert codes_found == sorted(codes_found) and {-20, 3} <= set(codes_found) and len(codes_found) < 2 + WRONG
-    assert "listed with 95%" in str(found) and "delta 1e-06" in found.cost
+    assert "listed with probability 95%" in str(found) and "delta 1e-06" in found.cost
     nothing = query(codes, "SELECT code, COUNT(*) FROM s WHERE code > 5 GROUP BY code", **SMALL)
     assert len(nothing) < WRONG and (len(nothing) or "No name stands out" in str(nothing))
 
@@ -230,8 +234,8 @@ def test_names_do_nothing_in_files_of_answers(tmp_path: Path) -> None:
     ("settings", "words"),
     [
         ({"every": "1 hour", "horizon": 3}, "use window for answers over time"),
-        ({"window": "1 day", "every": "1 hour"}, "hidden less with every further one"),
-        ({"releases": 2}, "every, horizon and releases do not fit"),
+        ({"window": "1 day", "every": "1 hour"}, "protect an event less"),
+        ({"releases": 2}, "every, horizon and releases cannot be used"),
         ({"announced": 1}, "any number of announced intrusions"),
         ({"contributions": 2}, "a user column"),
         ({"delta": 2.0}, "delta must be in"),
@@ -260,7 +264,10 @@ def test_explain_tells_from_where_names_are_listed_and_what_listing_would_give()
     reported = explain(pure).to_json()
     (plan,) = plan_all(pure)
     assert reported["queries"][0]["listing_threshold"] == plan.algorithm.listing_threshold
-    assert f"those with at least {int(plan.algorithm.listing_threshold) + 1:,} events are listed with 95%" in text
+    assert (
+        f"those with at least {int(plan.algorithm.listing_threshold) + 1:,} events are listed with probability 95%"
+        in text
+    )
     assert "with delta = 1e-06, those with at least 2" in text
     assert "with groups = { page = [...] } every listed key is answered, and off by up to 4.45" in text
     assert not any("fewer events" in line for line in text.splitlines())
@@ -299,7 +306,11 @@ def test_any_name_can_be_asked_for_afterwards(tmp_path: Path) -> None:
     for row, true in zip([*latest, *every], (60, 0, 500, 60), strict=True):
         assert abs(row["value"] - true) < 7 * row["standard_error"]  # 1e-11
     assert every[1] == latest[0]
-    for condition, words in (("who = 'u'", "names of: page"), ("page > 'x'", "ask takes"), ("page = who", "ask takes")):
+    for condition, words in (
+        ("who = 'u'", "lists were published of page"),
+        ("page > 'x'", "ask takes"),
+        ("page = who", "ask takes"),
+    ):
         with pytest.raises(InvalidParameter, match=words):
             point_query(tmp_path / "state", condition)
     with pytest.raises(InvalidParameter, match="holds no published answers"):

@@ -152,7 +152,7 @@ def test_steps_grow_with_the_state() -> None:
 @pytest.mark.parametrize(
     ("sql", "given", "warned"),
     [
-        ("SELECT COUNT(*) FROM s", {}, ["files", "one row", "a copy of memory tells how many messages there were"]),
+        ("SELECT COUNT(*) FROM s", {}, ["files", "one row", "a copy of memory shows how many messages there were"]),
         ("SELECT COUNT(*) FROM s", {"step": "none"}, ["files", "http, one row"]),
         ("SELECT COUNT(*) FROM s WHERE user > 3", {}, []),
         ("SELECT SUM(at) FROM s", {"query": {"lower": 0, "upper": 1}}, []),

@@ -149,7 +149,7 @@ def test_where_rows_take_away_announced_intrusions_need_a_small_field(sql: str, 
     assert (type(paid.algorithm).__name__, paid.algorithm.prime) == ("ProfileSketch", 7)
     assert "every announced intrusion multiplies the variance by " in paid.why
     at, error = expected_errors(paid)[-1]
-    assert at.endswith("after 1 announced") and error > expected_errors(plain)[-1][1]
+    assert at.endswith("after 1 announced intrusion") and error > expected_errors(plain)[-1][1]
     monitor = paid.algorithm.start()
     monitor.update(range(50_000), weight=2)
     monitor.refresh()
@@ -236,10 +236,10 @@ def test_refusals_name_query_and_rule(query: dict[str, Any], message: str) -> No
 
 
 def test_together_they_must_fit_the_budget() -> None:
-    with pytest.raises(ConfigError, match=r"b: charging .* lower an epsilon"):
+    with pytest.raises(ConfigError, match=r"b: epsilon=1 more .* lower an epsilon"):
         plan_all(config({**DISTINCT, "name": "a"}, {**DISTINCT, "name": "b"}, budget={"user": 1.5}))
     plan_all(config({**DISTINCT, "name": "a"}, COUNT, SUM, budget={"event": 3.0}))
-    with pytest.raises(ConfigError, match=r"sum: charging epsilon=1 to event .* would make 3 of 2"):
+    with pytest.raises(ConfigError, match=r"sum: epsilon=1 more for one event .* would make 3; the limit is 2"):
         plan_all(config({**DISTINCT, "name": "a"}, COUNT, SUM, budget={"event": 2.0}))
 
 

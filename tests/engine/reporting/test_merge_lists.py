@@ -76,7 +76,7 @@ def test_windows_of_a_site_add_up_where_their_tables_are_kept(tmp_path: Path) ->
     last = site(tmp_path / "last", *days, window=True, keep=2)
     assert len(merge_lists([last], all_windows=True).parts) == 2
     none = site(tmp_path / "none", *days, window=True, keep=0)
-    with pytest.raises(InvalidParameter, match="keeps no published tables of names"):
+    with pytest.raises(InvalidParameter, match="has no published lists of names"):
         merge_lists([last, none])
     with pytest.raises(InvalidParameter, match="one answer only"):
         merge_lists([last])
@@ -127,7 +127,7 @@ def test_the_command_says_what_the_list_promises_and_who_is_protected(tmp_path: 
     stores = [str(site(tmp_path / name, {"/a": 3000, "/b": 2000}, contributions=2)) for name in ("one", "two")]
     text = _printed("merge", *stores, "--limit", "1")
     assert "2 published answers added up" in text and "/a" in text and "/b" not in text
-    assert "listed with 95%" in text and "1 of the first 1 surely belongs there" in text
+    assert "listed with probability 95%" in text and "1 of the first 1 certainly belongs in it" in text
     assert "epsilon 8, delta 1e-06 for one user" in text and "loses that in each" in text
     refused = CliRunner().invoke(app, ["merge", stores[0], str(tmp_path / "nothing")])
     assert refused.exit_code == 2 and "holds no published answers" in refused.output

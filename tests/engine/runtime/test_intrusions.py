@@ -17,7 +17,7 @@ from tests.engine.runtime.streams import COUNT, Clock, config, question, rows
 START = 1_000_000.0
 JUST_NOW = CopyTime(just_now=True)
 BITS = question("bits", "SELECT DENSITY(user) FROM s", universe=64, announced=1)
-ONE_COPY = "it counts as the one unannounced copy that the claim covers, and another has no finite price"
+ONE_COPY = "it counts as the one unannounced copy that the claim covers; another one is not covered"
 BROKEN = "the claim no longer holds"
 
 

@@ -268,7 +268,7 @@ def test_front_door(tmp_path: Path) -> None:
     assert isinstance(open_source([str(tmp_path)], SCHEMA, follow=True), TailSource)
     assert isinstance(open_source(["redis://localhost:1/0#visits"], SCHEMA), RedisStreamSource)
     for wrong in (["redis://localhost"], ["redis://localhost#a", "b.csv"]):
-        with pytest.raises(SourceError, match="a Redis stream is given alone"):
+        with pytest.raises(SourceError, match="a Redis stream must be the only input"):
             open_source(wrong, SCHEMA)
     with pytest.raises(SourceError, match="and no format"):
         open_source(["redis://localhost#a"], SCHEMA, format="csv")

@@ -529,7 +529,7 @@ def test_a_broker_that_cannot_tell_how_topics_are_compressed(broker: Broker, tmp
     for command in ("check", "explain"):
         result = CliRunner().invoke(app, [command, str(config), "--source", broker.url(broker.topic())])
         assert result.exit_code == 0, result.output
-        assert "the Kafka broker does not tell how producers compress" in result.output
+        assert "the Kafka broker does not say how producers compress" in result.output
     assert "the claim assumes that no Kafka producer compresses with gzip" in result.output
 
 

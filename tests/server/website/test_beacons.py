@@ -360,7 +360,7 @@ def test_words_are_found_as_python_finds_them(words: list[str], texts: list[str]
     [
         ({"stream": {"name": "web", "columns": {"visitor": "int", "shoe_size": "int"}}}, "a beacon has the columns"),
         ({"store": {"directory": "s", "step": "none"}}, "not for beacons"),
-        ({"web": {"site": "shop.example", "origins": ["shop.example"]}}, "origins must be"),
+        ({"web": {"site": "shop.example", "origins": ["shop.example"]}}, "origins must look like"),
         ({"web": {"site": "shop.example", "trusted_proxies": ["proxy"]}}, "trusted proxy must be"),
     ],
 )

@@ -318,7 +318,7 @@ class SetBitCounter(Ticker[SetBitState]):
     def refresh(self, state: SetBitState, rng: NoiseSource) -> None:
         """Raise NotSupported: once a bit is known, its later changes have no finite loss."""
         raise NotSupported(
-            f"{type(self).__name__} covers one intrusion: the changes of a bit that is known have no finite price"
+            f"{type(self).__name__} covers one intrusion: a second copy would show every change of a bit"
         )
 
     def _ones(self, state: SetBitState, scratch: Scratch) -> NDArray[np.int64]:
@@ -355,7 +355,7 @@ class SetBitCounter(Ticker[SetBitState]):
 
     def explain(self) -> str:
         """Return which strategy was chosen, its error at the first, middle and last tick, and what was rejected."""
-        about = f", if {self.planned:,.0f} users come"
+        about = f", with {self.planned:,.0f} users"
         lines = [f"Chosen: {self._describe_strategy(self.strategy)}; 95% error {self._figures()}{about}."]
         for method in METHODS:
             reason = self.strategy_inputs.unavailable_reason(method)

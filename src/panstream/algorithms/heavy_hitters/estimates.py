@@ -76,7 +76,7 @@ class LazyDecodedTables:
     def tables(self) -> ReleasedTables:
         """Return the tables; raise NotSupported once they are decoded."""
         if self._tables is None:
-            raise NotSupported("these tables were spelled, and are gone")
+            raise NotSupported("these tables were already decoded and are no longer stored")
         return self._tables
 
     @property
@@ -151,7 +151,7 @@ class ItemEstimates(Estimate):
             f"{item.name}: {format_number(item.count)} ± {format_number(item.standard_error)}" for item in self.items
         ]
         lines.append(
-            f"({len(self.items)} names; at most 0.05 wrong ones expected; names with at least "
-            f"{format_number(self.listing_threshold)} events are listed with 95%)"
+            f"({len(self.items)} names; expect at most 0.05 wrong names; names with at least "
+            f"{format_number(self.listing_threshold)} events are listed with probability 95%)"
         )
         return "\n".join(lines)

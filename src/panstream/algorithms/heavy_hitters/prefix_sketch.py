@@ -62,7 +62,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         Two unannounced copies between two releases: no bound.
 
     Error:
-        A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with 95%
+        A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with probability 95%
         (``listing_threshold``), as long as the tables are wide enough; at most .05 listed names are expected to be
         wrong. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
 
@@ -147,12 +147,12 @@ class FrequentItems(ShardableTables[FrequentState]):
 
     @property
     def listing_threshold(self) -> float:
-        """Return how many events a name needs to be listed with 95%, if the tables are wide enough."""
+        """Return how many events a name needs to be listed with probability 95%, if the tables are wide enough."""
         level, row = (math.sqrt(2 * law.variance) for law in self.laws)
         return listing_threshold(level, row, self.rows)
 
     def listing_threshold_among(self, events: float) -> float:
-        """Return how many events a name needs to be listed with 95% among ``events`` events in all."""
+        """Return how many events a name needs to be listed with probability 95% among ``events`` events in all."""
         return crowded_listing_threshold(self.listing_threshold, events, self.width)
 
     def loss_exceeds(self, times: float = 1.0) -> float:

@@ -76,7 +76,7 @@ class ReleasedTables:
 
     @property
     def listing_threshold(self) -> float:
-        """Return how many events a name needs to be listed with 95%."""
+        """Return how many events a name needs to be listed with probability 95%."""
         threshold = listing_threshold(self.level_sd, self.row_sd, len(self.rows))
         return crowded_listing_threshold(threshold, max(self.events, 0.0), self.levels.shape[1])
 

@@ -106,12 +106,12 @@ class HeavyHitterCount(ModularCounter):
         if self.readings > _MAX_READINGS:
             raise InvalidParameter(
                 f"min_net_weight={self.min_net_weight} would take {self.readings} readings of every counter, and "
-                f"{_MAX_READINGS} are the most: give fewer steps, or use ProfileSketch"
+                f"at most {_MAX_READINGS} are allowed: give fewer steps, or use ProfileSketch"
             )
         if self.total_weight is not None:
             checks.require_at_least(1, total_weight=self.total_weight)
         if self.levels != 1:
-            raise InvalidParameter(f"levels must be 1: hashing to levels would thin out the heavy, got {self.levels}")
+            raise InvalidParameter(f"levels must be 1: hashing to levels would drop heavy users, got {self.levels}")
 
     @property
     def _steps(self) -> int:

@@ -79,7 +79,7 @@ class ProfileSketch(ModularCounter):
         checks.require_integer_in_range(1, _MAX_LARGEST, largest=self.largest)
         checks.require_integer_in_range(0, _MAX_ANNOUNCED, announced=self.announced)
         if self.crop is not None and self.threshold is not None:
-            raise InvalidParameter("give crop or threshold, not both: a release answers one question, read any other")
+            raise InvalidParameter("give crop or threshold, not both: one release answers both questions, with read()")
         for name, value in (("crop", self.crop), ("threshold", self.threshold)):
             if value is not None:
                 checks.require_integer_in_range(1, self.largest, **{name: value})

@@ -126,7 +126,10 @@ def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
     wrong = [one for one in findings if not one.is_expected]
     held = sum(one.verdict == "holds" for one in findings)
     caught = sum(one.verdict == "caught" for one in findings)
-    typer.echo(f"{held} claims hold, {caught} known mistakes caught, {len(wrong)} wrong")
+    typer.echo(
+        f"{held} claims hold; {caught} known mistakes are detected; "
+        + (f"{len(wrong)} unexpected, in red" if wrong else "nothing unexpected")
+    )
 
 
 def _state(rest: list[str], member: str | None, text: bool, prior: float, yes: bool) -> None:

@@ -18,8 +18,9 @@ _SHARE = """\
 If `run` reads files, it also publishes the share of rows that could not be used, once: epsilon {:g} on top of the
 totals above ([stream] unusable_epsilon)."""
 _PUBLIC = """\
-on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers and producers;
-of files that workers read, names and sizes; nothing else depends on rows, and nothing on which were selected"""
+on the network, the times of steps and about how many rows each has; on the shards, the numbers and producers of the
+last batches; the names and sizes of files that workers read; nothing else depends on rows, and nothing on which were
+selected"""
 
 Source = Annotated[
     list[str] | None,
@@ -124,6 +125,6 @@ def _report(config: Config, inputs: list[str], format: str | None) -> bool:
                 typer.echo(f"{path}, row {bad.row}: {bad.reason}")
         if count > _SHOWN:
             typer.echo(f"{path}: and {count - _SHOWN:,} more")
-        typer.echo(f"{path}: " + (f"{count:,} reasons to leave a row out" if count else "every row can be used"))
+        typer.echo(f"{path}: " + (f"{count:,} problems" if count else "every row can be used"))
         has_problem = has_problem or count > 0
     return has_problem

@@ -30,7 +30,7 @@ def party(
     peer: Annotated[str | None, typer.Option(help="With --as a: the address of machine b, https://…")] = None,
     listen: Annotated[str, typer.Option(help="Address and port to listen on.")] = "127.0.0.1:8443",
     blind: Annotated[
-        str, typer.Option(help="With --as a: blind the shares anew after so long without a step.")
+        str, typer.Option(help="With --as a: re-randomise the shares after this long without a step.")
     ] = "60s",
     key_file: KeyFile = None,
     no_hardening: NoHardening = False,
@@ -81,7 +81,7 @@ def party(
                 try:
                     server.rerandomize_idle()
                 except PanstreamError as error:
-                    typer.echo(f"not blinded anew: {error}", err=True)
+                    typer.echo(f"the shares could not be re-randomised: {error}", err=True)
         server.stop()
         machine.close()
         stop.exit()

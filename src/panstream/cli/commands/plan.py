@@ -34,7 +34,7 @@ def _density(
 def _distinct(
     epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
     universe: Annotated[int | None, typer.Option(help="How many users exist, if that is known.")] = None,
-    expected: Annotated[int | None, typer.Option(help="About how many will come.")] = None,
+    expected: Annotated[int | None, typer.Option(help="About how many users there will be.")] = None,
     memory: Annotated[int | None, typer.Option(help="Bytes that the state may take.")] = None,
     releases: Annotated[int, typer.Option(help="How many answers will be published.")] = 1,
     as_json: AsJson = False,

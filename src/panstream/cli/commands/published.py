@@ -40,14 +40,18 @@ def ask(
             interval = " to ".join(map(format_number, row["interval"]))
             lines.append((row["query"], printable(row["name"]), period(row), format_number(row["value"]), interval))
         head = ("query", "name", "period", "estimate", "95% interval")
-        typer.echo(format_table("each interval holds for its name alone", head, lines, right={3, 4}))
+        typer.echo(
+            format_table(
+                "each interval holds with 95% for its own name, not for all names at once", head, lines, right={3, 4}
+            )
+        )
 
 
 def merge(
     stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="The directories of the stores.")],
     query: Annotated[str | None, typer.Option(help="Which query, if more than one lists names.")] = None,
     all_windows: Annotated[
-        bool, typer.Option("--all", help="Add every answer whose tables are kept, not only the latest of each store.")
+        bool, typer.Option("--all", help="Add every answer whose tables are stored, not only the latest of each store.")
     ] = False,
     limit: Annotated[int, typer.Option(min=1, help="How many names to print.")] = 20,
     as_json: AsJson = False,
@@ -69,10 +73,10 @@ def merge(
         for item in lists.items[:limit]:
             interval = " to ".join(map(format_number, item["interval"]))
             lines.append((printable(str(item["name"])), format_number(item["count"]), interval))
-        title = f"{len(lists.parts)} published answers added up; the intervals hold together"
+        title = f"{len(lists.parts)} published answers added up; all intervals hold together, with 95%"
         typer.echo(format_table(title, (lists.key, "estimate", "95% interval"), lines, right={1, 2}))
         note = lists.note(limit)
         typer.echo(f"\n{note[0].upper()}{note[1:]}.")
-        typer.echo(f"Adding up costs nothing. Each answer was published at {', or at '.join(lists.costs)}.")
+        typer.echo(f"Adding up costs no further privacy. Each answer was published at {', or at '.join(lists.costs)}.")
         if lists.by_user:
             typer.echo("A user whose rows are in several of them loses that in each.")

@@ -36,7 +36,7 @@ def send(
     producer: Annotated[
         str | None,
         typer.Option(
-            help="Name of this sender, never of a person; random by default. Replaces an open one of this name."
+            help="Name of this sender, never of a person; random by default. Replaces an open producer of that name."
         ),
     ] = None,
     lanes: Annotated[

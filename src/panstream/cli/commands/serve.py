@@ -50,7 +50,7 @@ def serve(
     max_concurrent: Annotated[int, typer.Option(min=1, help="Simultaneous requests per token.")] = 64,
     connections: Annotated[int, typer.Option(min=1, help="Connections in total.")] = 512,
     address_connections: Annotated[
-        int, typer.Option(min=1, help="Connections per address; behind a proxy, set it to --connections.")
+        int, typer.Option(min=1, help="Most connections per address; behind a proxy, the same number as --connections.")
     ] = 256,
     no_hardening: NoHardening = False,
 ) -> None:
@@ -132,7 +132,7 @@ def token(
         from panstream.server.auth import create_token
 
         if link is not None and scope != ["read"]:
-            raise InvalidParameter("a link to share has a token that reads and does nothing else: --scope read")
+            raise InvalidParameter("a link to share contains its token, which may only read: give --scope read alone")
         if link is not None and not link.startswith(("http://", "https://")):
             raise InvalidParameter(f"link must be the server's address, as https://stats.example.org, got {link!r}")
         secret = create_token(file, name, scope)

@@ -167,7 +167,7 @@ def _check_unseen(meta: dict[str, Any]) -> None:
         if query["exposed"]:
             raise BudgetExhausted(
                 f"the state of {name!r} was seen in an announced intrusion and could not be refreshed: its claim "
-                "covers one intrusion, and a second one has no finite price"
+                "covers one intrusion, and a second one is not covered"
             )
 
 
@@ -176,7 +176,7 @@ def _confirm(meta: dict[str, Any], yes: bool) -> None:
 
     typer.echo(
         "Reading the state is an intrusion and is recorded. States that can be refreshed are, at no cost; for all "
-        "others this is the one intrusion that their claims cover, and a second one has no finite price:",
+        "others this is the one intrusion that their claims cover, and a second one is not covered:",
         err=True,
     )
     for name, query in meta["queries"].items():

@@ -160,7 +160,7 @@ def _fit(
         for note in (*learned.notes, *_open_bins(declared)):
             typer.echo(f"note: {note}", err=True)
         typer.echo(f"\n{out} holds the model and may be published; the number of records is in it")
-        spent = f"{charged} ({paths[0].name})" if charged else "not counted: repeated models add up unseen"
+        spent = f"{charged} ({paths[0].name})" if charged else "not recorded; repeated models add up"
         typer.echo(f"So far: {spent}.", err=True)
 
 
@@ -205,7 +205,11 @@ def _sample(
             if not labels:
                 columns = records.numeric_columns(rng, within=conditioned_model.within, markers=out.suffix == ".csv")
         write_columns(out, columns)
-        share = f", {conditioned_model.probability:.3g} of the model's" if given else ""
+        share = (
+            f", drawn from the {100 * conditioned_model.probability:.3g}% of the model that match the condition"
+            if given
+            else ""
+        )
         typer.echo(f"{out}: {size:,} rows{share}, {len(network.domain)} columns")
         for note in () if labels else _open_bins(network.domain):
             typer.echo(f"note: {note}", err=True)
@@ -247,7 +251,7 @@ def _open_bins(domain: Domain) -> list[str]:
         if attribute.bins and attribute.bins.tail is None and not np.isfinite(attribute.bins.edges).all()
     ]
     return [
-        f"numbers of a bin without end are written as its edge, in {', '.join(names)}; tail = ... spreads those above"
+        f"numbers in an open-ended bin are written as its edge, in {', '.join(names)}; tail = ... spreads those above"
     ] * bool(names)
 
 

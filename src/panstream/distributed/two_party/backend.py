@@ -123,7 +123,7 @@ class TwoPartyBackend:
             StoreError: If the machines hold shares of it that belong to another run, or to a lost checkpoint.
         """
         if not isinstance(algorithm, SharedStatistic):
-            raise NotSupported(f"{type(algorithm).__name__} cannot be kept as shares on two machines")
+            raise NotSupported(f"{type(algorithm).__name__} cannot be secret-shared between two machines")
         name = state_name(query, slot)
         if name in self._known:
             raise StoreError(

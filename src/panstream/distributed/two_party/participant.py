@@ -229,7 +229,7 @@ class Participant:
                 self._begun(header).open_idle()
             work = self._check_continues(header)
             if work.sent is None:
-                raise TwoPartyError("the front end did not tell this machine of the round")
+                raise TwoPartyError("the front end did not announce this round to this machine")
             agreement = KeyAgreement()
             key = agreement.key(header["public"], header["public"] + agreement.public, self._about(work))
             try:
@@ -302,8 +302,8 @@ class Participant:
                 share.wipe()
         if (self._record.step, self._record.attempt) != (step, attempt):
             raise TwoPartyError(
-                f"the machines do not fit: this one is at step {self._record.step}, the other at step {step}; one of "
-                "their directories is missing, or was rolled back"
+                f"the machines' states do not match: this one is at step {self._record.step}, the other at "
+                f"step {step}; one of their directories is missing, or was rolled back"
             )
 
     # Steps in progress.

@@ -33,7 +33,7 @@ def open_engine(
 
     two_party = config.two_party
     if two_party is None:
-        raise ConfigError("[stream] machines is missing: this stream is kept by one machine")
+        raise ConfigError("[stream] machines is missing: this stream is held by one machine")
     if transport is None:
         identity = Identity(certificate=two_party.certificate, key=two_party.key, authority=two_party.authority)
         transport = HttpsTwoPartyTransport(

@@ -35,13 +35,13 @@ def read_sink(top: Section, base: Path, directory: str | None) -> SinkConfig | N
     if re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", table) is None:
         raise ConfigError("[sink] table must be a name of small letters, digits and underscores")
     if directory is None:
-        raise ConfigError("[sink] needs [store] directory: answers are copied from the log that is kept there")
+        raise ConfigError("[sink] needs [store] directory: answers are copied from the log stored there")
     if kind == "kafka":
         address = translate_errors(
             partial(KafkaAddress.parse, url), InvalidParameter, lambda error: ConfigError(f"[sink] url: {error}")
         )
         if section.has("table") or "group=" in url or "begin=" in url:
-            raise ConfigError("[sink] table, group and begin mean nothing where answers go to a Kafka topic")
+            raise ConfigError("[sink] table, group and begin have no meaning for a Kafka topic: remove them")
         options = "" if address.config is None else f"?config={base / address.config}"
         return SinkConfig(url=f"kafka://{address.servers}/{address.topic}{options}", table=table)
     return SinkConfig(url=url if kind == "postgresql" else f"{kind}:{base / path}", table=table)

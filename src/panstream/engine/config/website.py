@@ -88,7 +88,7 @@ def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: fl
     origins = tuple(str(origin).lower() for origin in section.optional("origins", list, list(origins_of(site))))
     for origin in origins:
         if _ORIGIN.fullmatch(origin) is None:
-            raise ConfigError(f"[web] origins must be such as https://example.org, got {origin!r}")
+            raise ConfigError(f"[web] origins must look like https://example.org, got {origin!r}")
     proxies = tuple(parse_network(str(proxy)) for proxy in section.optional("trusted_proxies", list, []))
     if source == "beacon":
         for name, kind in stream.items():
@@ -98,5 +98,5 @@ def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: fl
         if user not in (None, "visitor"):
             raise ConfigError("[stream] user must be visitor, the one column of a beacon that tells visitors apart")
         if step == 0.0:
-            raise ConfigError('[store] step = "none" is not for beacons: the times of commits would tell of each one')
+            raise ConfigError('[store] step = "none" is not for beacons: the times of commits would reveal each one')
     return WebConfig(site=site, source=source, origins=origins, trusted_proxies=proxies)

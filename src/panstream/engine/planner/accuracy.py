@@ -67,7 +67,7 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
     if isinstance(algorithm, SetBitCounter) and plan.releases > 1:
         size = query.expected or algorithm.planned
         return [
-            (f"at release {tick:,}, if {size:,.0f} users come", _half_width(algorithm.expected_estimate(tick, size)))
+            (f"at release {tick:,}, with {size:,.0f} users", _half_width(algorithm.expected_estimate(tick, size)))
             for tick in _ticks(plan)
         ]
     if isinstance(algorithm, Tree | SharedContinual):
@@ -150,20 +150,25 @@ def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[i
 
 def _size_label(plan: QueryPlan, users: int) -> str:
     if isinstance(plan.algorithm, OptBern | ContinualDensity | SharedDensity) and not plan.algorithm.count:
-        return f"of the density, if {users:,} users come"
-    suffix = f", after {plan.config.announced} announced" if plan.config.announced else ""
+        return f"of the density, with {users:,} users"
+    suffix = f", after {_announced(plan)}" if plan.config.announced else ""
     kind = plan.config.parsed.aggregate
     if kind is Aggregate.CROPPED_SUM:
-        return f"of the sum, if {users:,} users are at the crop{suffix}"
+        return f"of the sum, with {users:,} users at the crop{suffix}"
     if kind is Aggregate.HEAVY_HITTERS:
-        return f"users, if {users:,} are heavy and nobody is near the threshold{suffix}"
-    return f"users, if {users:,} come{suffix}"
+        return f"users if {users:,} are heavy and none is near the threshold{suffix}"
+    return f"users if there are {users:,}{suffix}"
+
+
+def _announced(plan: QueryPlan) -> str:
+    number = plan.config.announced
+    return f"{number} announced intrusion{'' if number == 1 else 's'}"
 
 
 def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
     """Return errors after all announced intrusions that are paid for; answers before the first are more accurate."""
     algorithm = plan.algorithm
-    label = f"after {plan.config.announced} announced"
+    label = f"after {_announced(plan)}"
     if isinstance(algorithm, OptBern) and not algorithm.count:
         return [(f"of the density, {label}", algorithm.error_bound(beta=_BETA))]
     errors = {
@@ -171,7 +176,7 @@ def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
         * (algorithm.standard_error(size) if isinstance(algorithm, OptBern) else size * algorithm.relative_error(size))
         for size in _sizes(plan)
     }
-    return [(f"users, if {size:,} come, {label}", error) for size, error in errors.items()]
+    return [(f"users if there are {size:,}, {label}", error) for size, error in errors.items()]
 
 
 def error_at(plan: QueryPlan, size: float) -> float:
@@ -229,7 +234,7 @@ def _names_warning(plan: QueryPlan, size: float) -> str | None:
     if threshold <= _PART * size:
         return None
     return (
-        f"with {size:,.0f} rows only names with {math.ceil(threshold):,} of them are listed: hardly any will be. What "
+        f"with {size:,.0f} rows, a name needs {math.ceil(threshold):,} of them to be listed: hardly any will be. What "
         f"would help: {improvement_hint(plan)}"
     )
 
@@ -247,7 +252,8 @@ def improvement_hint(plan: QueryPlan) -> str:
         "horizon =, the number of answers": plan.is_unbounded,
         "fewer releases": plan.releases > 1 and not plan.is_unbounded,
         "fewer announced intrusions": query.announced,
-        "expected =, about how many users will come": not sized and query.parsed.aggregate is Aggregate.COUNT_DISTINCT,
+        "expected =, about how many users there will be": not sized
+        and query.parsed.aggregate is Aggregate.COUNT_DISTINCT,
     }
     return ", ".join(hint for hint, helps in hints.items() if helps)
 

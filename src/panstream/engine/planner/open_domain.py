@@ -24,8 +24,8 @@ _ALL = ResultView()
 _SLACK = 1e-6
 _KINDS = ("string", "int")
 _ONCE = (
-    "names that nobody listed are answered once: after an answer the noise must be drawn anew, and an event would be "
-    "hidden less with every further one"
+    "unlisted names are answered once: after an answer fresh noise must be drawn, and every further answer would "
+    "protect an event less"
 )
 
 
@@ -33,8 +33,8 @@ def check_key_type(key: str, kind: str) -> None:
     """Raise InvalidParameter for an open-domain key that is neither text nor integer."""
     if kind not in _KINDS:
         raise InvalidParameter(
-            f"GROUP BY {key} needs its keys declared in groups, or made into text: CAST({key} AS VARCHAR); those that "
-            f"nobody listed can be texts and whole numbers, not {kind}"
+            f"GROUP BY {key} needs its keys listed in groups, or converted to text: CAST({key} AS VARCHAR); unlisted "
+            f"keys can be texts and whole numbers, not {kind}"
         )
 
 
@@ -43,14 +43,14 @@ def choose_heavy_hitter_sketch(query: QueryConfig, stream: StreamConfig) -> tupl
     if stream.weight is not None:
         raise InvalidParameter("COUNT(*) of names does not work with signed weights")
     if query.every is not None or query.releases > 1 or query.horizon is not None:
-        raise InvalidParameter(f"every, horizon and releases do not fit: {_ONCE}; use window for answers over time")
+        raise InvalidParameter(f"every, horizon and releases cannot be used: {_ONCE}; use window for answers over time")
     if query.announced:
         raise InvalidParameter("any number of announced intrusions is covered, so announced need not be declared")
     if query.contributions is not None and stream.user is None:
         raise InvalidParameter("COUNT(*) needs a user column for contributions")
     algorithm = top_items_for(query).algorithm
     cells = f"{algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells"
-    return algorithm, f"noised tables of prefixes and counts, {cells}; names are spelled from what is released of them"
+    return algorithm, f"noised tables of prefixes and counts, {cells}; names are decoded from the released tables"
 
 
 def top_items_for(query: QueryConfig) -> TopItems:
@@ -67,8 +67,8 @@ def listing_threshold_text(query: QueryConfig) -> str:
     """Return how many events a name needs to be listed, and how many with a delta."""
     threshold = top_items_for(query).listing_threshold
     text = (
-        f"those with at least {_events(threshold)} events are listed with 95%; at most {_WRONG:g} wrong ones are "
-        "expected"
+        f"those with at least {_events(threshold)} events are listed with probability 95%; expect at most {_WRONG:g} "
+        "wrong names"
     )
     fewer = top_items_for(replace(query, delta=query.delta or _SLACK, memory=None)).listing_threshold
     return text if fewer >= threshold else f"{text}; with delta = {_SLACK:g}, those with at least {_events(fewer)}"
@@ -136,13 +136,15 @@ def note_of(release: Release, view: ResultView) -> str:
 
 def listed_note(threshold: float) -> str:
     """Return which names a list contains, and the expected number of wrong ones."""
-    text = f"names with at least {_events(threshold)} events are listed with 95%"
-    return f"{text}, and at most {_WRONG:g} wrong ones are expected"
+    return (
+        f"names with at least {_events(threshold)} events are listed with probability 95%; expect at most {_WRONG:g} "
+        "wrong names"
+    )
 
 
 def certain_ranks_note(sure: int, limit: int) -> str:
     """Return how many of the first ``limit`` names certainly belong there."""
-    return f"{sure} of the first {limit} surely {'belongs' if sure == 1 else 'belong'} there"
+    return f"{sure} of the first {limit} certainly {'belongs' if sure == 1 else 'belong'} in it"
 
 
 def _events(number: float) -> str:

@@ -37,8 +37,8 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
     if kind is Aggregate.COUNT_DISTINCT:
         if stream.weight is not None:
             raise InvalidParameter(
-                "COUNT(DISTINCT user) with deletions needs counters modulo a prime, which two machines do not "
-                "keep as shares: ask for DENSITY, or on one machine"
+                "COUNT(DISTINCT user) with deletions needs counters modulo a prime, which two machines cannot "
+                "hold as shares: ask for DENSITY, or use one machine"
             )
         if universe is not None:
             return SharedDensity(universe=universe, count=True, **bits), _why(noisy)
@@ -59,16 +59,16 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
 
 
 def _why(noisy: bool) -> str:
-    return f"one {'noisy' if noisy else 'exact'} bit a user, as shares"
+    return f"one {'noisy' if noisy else 'exact'} bit per user, as shares"
 
 
 def choose_shared_continual_statistic(algorithm: Any, cells: str) -> tuple[Any, str]:
     """Return the shared counterpart of a tree algorithm, and the reason for it."""
     if not isinstance(algorithm, Tree):
         raise InvalidParameter(
-            "names that nobody listed cannot be kept as shares on two machines: list them in groups, or ask on one"
+            "unlisted names cannot be secret-shared between two machines: list them in groups, or use one machine"
             if isinstance(algorithm, FrequentItems)
-            else f"{type(algorithm).__name__} cannot be kept as shares on two machines"
+            else f"{type(algorithm).__name__} cannot be secret-shared between two machines"
         )
     if cells == "noisy":
         raise InvalidParameter(_EXACT_ONLY.format("this statistic"))
@@ -86,8 +86,8 @@ def two_party_summary(plans: Sequence[Any], lateness: float, cells: str) -> list
         sent += states * (0 if isinstance(plan.algorithm, SharedContinual) else rule.size)
     return [
         "two machines: any number of looks at one of them at a time loses nothing beyond the answers",
-        "  front end    rows in flight, and of everybody else nothing but the answers; run it on neither machine",
-        "  a, b         one share each, uniform by itself, blinded anew in every step",
+        "  front end    sees rows in flight and the answers, nothing else; run it on neither machine",
+        "  a, b         one share each, uniform by itself, re-randomised in every step",
         "  an epoch     lasts from one step to the next: a commit, or panstream party --blind without one",
         f"  a step       sends {dealt:,} bytes from the front end to b, and {sent:,} each way between a and b",
         f"  an answer    sends up to {answers:,} bytes more to b",
@@ -97,10 +97,10 @@ def two_party_summary(plans: Sequence[Any], lateness: float, cells: str) -> list
 
 _TABLE = "bitmap as shares; ids of any kind are hashed to its cells"
 _EXACT_ONLY = (
-    '{} cannot be kept with cells = "noisy", which is for bits of presence (COUNT(DISTINCT user), DENSITY): its '
-    "totals are exact under their shares, so leave cells out, or ask on one machine"
+    '{} cannot be stored with cells = "noisy", which is for bits of presence (COUNT(DISTINCT user), DENSITY): its '
+    "totals are exact under their shares, so leave cells out, or use one machine"
 )
-_BITS_UP_TO = "a thermometer of exact bits a user, as shares"
+_BITS_UP_TO = "a thermometer of exact bits per user, as shares"
 _PRICE = {
     "exact": "both machines in one epoch show the exact state",
     "noisy": "both machines in one epoch are covered once; a second time, the loss has no bound",

@@ -72,7 +72,7 @@ class Answer:
     def spent(self) -> str:
         """Return the total cost of all answers in the ledgers, this one included, as text."""
         if self.ledger is None:
-            return "not counted: repeated answers add up unseen"
+            return "not recorded; repeated answers add up"
         return f"{self.ledger}, counting {self.covered}"
 
     def to_dict(self) -> dict[str, Any]:

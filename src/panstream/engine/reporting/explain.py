@@ -257,11 +257,11 @@ def _why_revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str
     if parsed.aggregate is not Aggregate.COUNT or parsed.where or parsed.user_where or parsed.group_by:
         return None
     if intake in ("files", "growing files"):
-        return "how many rows were read of a file is public, and so is this count of all rows"
+        return "how many rows were read from a file is public, and so is this count of all rows"
     if intake == "calls" or not by_clock:
         return "the number of batches is public: if each brings one row, so is this count"
     if intake in KAFKA:
-        return "a copy of memory tells how many messages there were, and so this count of all rows"
+        return "a copy of memory shows how many messages there were, and so this count of all rows"
     if intake == "http":
         return (
             "producers that number their batches make the number of these public: if each brings one row, so is this "

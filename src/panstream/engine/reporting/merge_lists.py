@@ -89,7 +89,7 @@ def merge_lists(stores: Sequence[str | Path], *, query: str | None = None, all_w
                 )
             if not releases:
                 of = "" if query is None else f" of {query!r}"
-                raise InvalidParameter(f"{label!r} keeps no published tables of names{of}")
+                raise InvalidParameter(f"{label!r} has no published lists of names{of}")
             for window_release in releases if all_windows else releases[-1:]:
                 parts.append((label, window_release))
                 cells.append(log.table(window_release.query, window_release.number, ALL_CELLS))

@@ -34,8 +34,9 @@ def point_query(
         published = [release for release in log.with_tables() if query in (None, release.query)]
         with_key = [release for release in published if release.record["key"] == key]
         if not with_key:
-            known_keys = ", ".join(sorted({release.record["key"] for release in published})) or "none"
-            raise InvalidParameter(f"no names of {key!r} were published; there are names of: {known_keys}")
+            known_keys = ", ".join(sorted({release.record["key"] for release in published}))
+            others = f"lists were published of {known_keys}" if known_keys else "no list was published yet"
+            raise InvalidParameter(f"no list of {key!r} names was published; {others}")
         last = {release.query: release for release in with_key}
         chosen = with_key if all_windows else list(last.values())
         return [

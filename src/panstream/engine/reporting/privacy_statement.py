@@ -116,7 +116,7 @@ def _stored(config: Config, plans: Sequence[QueryPlan], document: dict[str, Any]
         states = (
             f"A state for each question, as a share of {total:,} bytes in all on each of two machines (questions with "
             "windows have one for each open window). One share tells nothing, whatever rows came; "
-            f"{_both_shares(plans)}. Both shares are made anew in every step."
+            f"{_both_shares(plans)}. Both shares are re-randomised in every step."
         )
     yield html_list(
         [states, "The published answers, the budget spent, this configuration, and how far the input was read."]

@@ -184,7 +184,7 @@ class RefreshOutcome:
         }
 
 
-_ONE_COPY = "it counts as the one unannounced copy that the claim covers, and another has no finite price"
+_ONE_COPY = "it counts as the one unannounced copy that the claim covers; another one is not covered"
 _SECOND_COPY = "not covered: an earlier copy was not followed by a refresh; the claim no longer holds"
 
 
@@ -227,7 +227,7 @@ def refresh_forecast(plan: QueryPlan, used: int, *, exposed: bool = False) -> tu
     if often.machines > 1:
         return True, _ON_MACHINES[min(often.together, 1)]
     if exposed and plan.config.window is None:
-        return False, "was copied before and not refreshed: another copy has no finite price"
+        return False, "was copied before and not refreshed: another copy is not covered"
     if often.announced < 0:
         return True, "is refreshed, however late, which costs no epsilon but more error from here on"
     if often.announced > used or (often.announced and plan.config.window is not None):
@@ -237,13 +237,13 @@ def refresh_forecast(plan: QueryPlan, used: int, *, exposed: bool = False) -> tu
     reason = "cannot be refreshed, since announced is not declared"
     if often.announced:
         reason = "all that were paid for are used up"
-    return False, f"{reason}: this is the one intrusion that its claim covers; a second one has no finite price"
+    return False, f"{reason}: this is the one intrusion that its claim covers; a second one is not covered"
 
 
 _ON_MACHINES = (
-    "the shares are blinded anew, which costs nothing: any number of copies of one machine at a time is covered; if "
+    "the shares are re-randomised, which costs nothing: any number of copies of one machine at a time is covered; if "
     "both were copied in one epoch, the copies show the exact state, and the claim no longer holds",
-    "the shares are blinded anew, which costs nothing: any number of copies of one machine at a time is covered, and "
+    "the shares are re-randomised, which costs nothing: any number of copies of one machine at a time is covered, and "
     "copies of both in one epoch are covered once",
 )
 

@@ -134,7 +134,7 @@ class LocalBackend:
     def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
         """Create a monitor."""
         if isinstance(algorithm, SharedStatistic):
-            raise NotSupported("this stream is kept by two machines: open it with panstream.distributed.two_party")
+            raise NotSupported("this stream is held by two machines: open it with panstream.distributed.two_party")
         return _StoredMonitor(algorithm, rng=self._rng)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> StateHandle:

@@ -50,7 +50,7 @@ def open_source(inputs: Sequence[str], schema: RowSchema, *, follow: bool = Fals
     for begins, source in ((("mqtt://", "mqtts://"), MqttSource), (("kafka://",), KafkaSource)):
         if any(source_text.startswith(begins) for source_text in inputs):
             if len(inputs) > 1:
-                raise SourceError(f"a topic is given alone, as {begins[0]}host:port/topic")
+                raise SourceError(f"a topic must be the only input: give {begins[0]}host:port/topic alone")
             if settings.keys() & {"format", "dialect"}:
                 raise SourceError("messages are JSON objects or bare values, and have no format")
             return source(inputs[0], schema, **settings)
@@ -59,7 +59,9 @@ def open_source(inputs: Sequence[str], schema: RowSchema, *, follow: bool = Fals
         return (TailSource if follow else FileSource)(inputs, schema, **settings)
     url, _, stream = addresses[0].partition("#")
     if len(inputs) > 1 or not stream:
-        raise SourceError("a Redis stream is given alone, as redis://host:port/db#stream")
+        raise SourceError(
+            "a Redis stream must be the only input, and named after #: give redis://host:port/db#stream alone"
+        )
     if settings.keys() & {"format", "dialect"}:
         raise SourceError("the entries of a Redis stream have fields, and no format")
     return RedisStreamSource(url, stream, schema, **settings)

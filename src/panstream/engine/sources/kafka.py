@@ -59,7 +59,7 @@ def gzip_warning(url: str) -> str | None:
         "uncompressed"
     )
     if compression is None:
-        return f"topic {address.topic!r}: the Kafka broker does not tell how producers compress, and {advice}"
+        return f"topic {address.topic!r}: the Kafka broker does not say how producers compress, and {advice}"
     if compression == "producer":
         return f"topic {address.topic!r}: producers compress as they like (compression.type = producer), and {advice}"
     return None
@@ -152,7 +152,7 @@ class KafkaSource(EventSource):
             if mark is None:
                 raise SourceError(
                     f"group {self._address.group!r} has no mark of this store: something else has read it, or the "
-                    "broker has lost the mark. To begin anew, give another ?group=NAME, and ?begin=newest unless all "
+                    "broker has lost the mark. To start over, give another ?group=NAME, and ?begin=newest unless all "
                     "messages of the topic are to be counted into this store"
                 )
             for new in partitions[known_partitions:]:
@@ -184,8 +184,8 @@ class KafkaSource(EventSource):
         if (error := message.error()) is not None:
             if error.code() in (self._kafka.KafkaError._AUTO_OFFSET_RESET, self._kafka.KafkaError.OFFSET_OUT_OF_RANGE):
                 raise SourceError(
-                    "the broker has no more what comes next: it was deleted before it was read, or lost. To go on with "
-                    "new messages, give another ?group=NAME and ?begin=newest"
+                    "the next messages are no longer on the broker: they were deleted before they were read, or lost. "
+                    "To go on with new messages, give another ?group=NAME and ?begin=newest"
                 )
             self._on_error(error)
             return

@@ -157,8 +157,8 @@ class MqttSource(EventSource):
         if self._clock() - self._connected_since > _TIMEOUT:
             self._failures = 0
         self._failed(
-            "the MQTT broker ends every connection; another client that connects as "
-            f"{self._address.client!r} would be a reason: give each reader its own ?client="
+            "the MQTT broker closes every connection; perhaps another client connects as "
+            f"{self._address.client!r}: give each reader its own ?client="
         )
 
     def _connect(self) -> bool:

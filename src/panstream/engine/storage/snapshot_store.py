@@ -57,8 +57,8 @@ _LABEL = b"panstream state 1"
 _FIRST = 2 * BLOCK  # offset of the first ciphertext
 _PIECE = 1 << 25  # bytes that are read at a time
 _PREVIOUS = (
-    "the newest state is damaged; the state before it is whole, but lacks what was acknowledged since, and its answers "
-    "could be drawn twice: look for the cause, and go back to it with panstream recover"
+    "the newest state is damaged; the state before it is intact, but lacks what was acknowledged since, and its "
+    "answers could be drawn twice: look for the cause, then restore that state with panstream recover"
 )
 
 

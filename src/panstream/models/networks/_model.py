@@ -66,7 +66,7 @@ class Model(ABC):
         table, _ = self._summed(wanted, codes, limit)
         total = table.sum()
         if not total > 0:
-            raise InvalidParameter("what is given has probability 0 under the network")
+            raise InvalidParameter("the observed values have probability 0 under the network")
         result: NDArray[np.float64] = table / total
         return result
 

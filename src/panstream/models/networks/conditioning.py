@@ -77,8 +77,8 @@ def condition(model: BayesianNetwork | Mixture, evidence: Mapping[str, Condition
     probability = 2.0**scale
     if not probability >= _MIN_PROBABILITY:
         raise InvalidParameter(
-            f"what is given has a probability of {probability:.1g} under the model; "
-            f"below {_MIN_PROBABILITY:g} it says nothing"
+            f"the condition has a probability of {probability:.1g} under the model; "
+            f"below {_MIN_PROBABILITY:g} the answer would be meaningless"
         )
     parents, tables = zip(*(conditional_tables[position] for position in range(len(network.domain))), strict=True)
     return ConditionedModel(

@@ -112,7 +112,7 @@ class BayesianNetwork(Model):
         factors = self._factors(range(len(self.domain)), self._codes(given))
         best, value = maximise(factors, domain.sizes, limit=limit)
         if value == float("-inf"):
-            raise InvalidParameter("what is given has probability 0 under the network")
+            raise InvalidParameter("the observed values have probability 0 under the network")
         values = {domain.names[position]: domain.labels(position)[best[position]] for position in sorted(best)}
         return Explanation(values=values, log_probability=value)
 

@@ -67,12 +67,12 @@ _RELEASE = {
     "end": {**_TIME, "description": "End of its slot: it counts the rows that came before the stream reached it."},
     "since": {
         **_TIME,
-        "description": "When the query was added, or began anew, where it has not seen all data of its period: it "
-        "counts rows that came since then.",
+        "description": "When the query was added or started over, if it has not seen all data of its period: it "
+        "counts the rows that arrived since then.",
     },
     "gaps": _list(
         _pair(_TIME, "Begin and end."),
-        "Times in which the configuration did not name the query: it has not seen the rows that came then.",
+        "Periods in which the configuration did not contain the query, whose rows it has not seen.",
     ),
     "at_most_beyond": {**_WHOLE, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
     "description": {
@@ -188,14 +188,17 @@ SCHEMAS: dict[str, Any] = {
             "skipped": _ref("RowNumbers"),
             "late": _ref("RowNumbers"),
         },
-        text="What became of a batch, for its sender alone.",
+        text="The outcome of a batch, which only its sender sees.",
     ),
     "Producer": _object(
         {
             "name": _TEXT,
-            "id": {**_TEXT, "description": "What batches carry as Panstream-Producer; another one after each opening."},
+            "id": {
+                **_TEXT,
+                "description": "What batches carry as Panstream-Producer; a new id each time the producer is opened.",
+            },
             "last": {**_WHOLE, "description": "Number of the last batch that was counted; 0 before the first."},
-            "in_flight": {**_WHOLE, "description": "How many batches may be sent without waiting for an answer."},
+            "in_flight": {**_WHOLE, "description": "How many batches may be sent before one is answered."},
         },
         text="A producer that is open under the token that asks.",
     ),
@@ -235,7 +238,7 @@ SCHEMAS: dict[str, Any] = {
                     {
                         **{field: _RELEASE[field] for field in ("query", "number", "time", "window")},
                         "key": _NAMES["key"],
-                        "name": {**_TEXT, "description": "With … if only its beginning counts."},
+                        "name": {**_TEXT, "description": "Ends in … if the name was cut off at max_item_bytes."},
                         **{
                             field: _RELEASE[field]
                             for field in ("value", "unclipped", "standard_error", "interval", "level")
@@ -350,7 +353,7 @@ SCHEMAS: dict[str, Any] = {
                         },
                     }
                 ),
-                "What became of every state, if this request announced one.",
+                "The outcome for every state, if this request announced an intrusion.",
             ),
             "announced": _list(_ref("Intrusion")),
             "price": _list(
@@ -358,7 +361,10 @@ SCHEMAS: dict[str, Any] = {
                     {
                         "query": _TEXT,
                         "refreshable": _FLAG,
-                        "epsilon": {**_maybe("number"), "description": "What a refresh adds; null: no finite price."},
+                        "epsilon": {
+                            **_maybe("number"),
+                            "description": "What a refresh adds; null: not offered, since no epsilon would cover it.",
+                        },
                         "text": _TEXT,
                     }
                 )

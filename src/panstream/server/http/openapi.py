@@ -103,7 +103,7 @@ def _paths() -> dict[str, Any]:
             ),
             "post": _operation(
                 "openProducer",
-                "Open a producer under this token, or take it over: batches under ids that earlier openings gave are "
+                "Open a producer under this token, or take it over: batches under ids from earlier openings are "
                 f"refused from now on. One that sends nothing from the end of one round of {ROUND} days to the end of "
                 "the next is closed.",
                 "Producer",
@@ -114,7 +114,7 @@ def _paths() -> dict[str, Any]:
             ),
             "delete": _operation(
                 "closeProducer",
-                "Close a producer of this token: what is sent again of it is refused.",
+                "Close a producer of this token; later batches under its id are refused.",
                 "Producer",
                 "ingest",
                 ("not_found",),
@@ -122,12 +122,12 @@ def _paths() -> dict[str, Any]:
                 parameters=producer,
             ),
         },
-        "/v1/queries": {"get": _operation("listQueries", "What is asked, and what each question costs.", "Queries")},
+        "/v1/queries": {"get": _operation("listQueries", "The queries, and what each costs in privacy.", "Queries")},
         "/v1/queries/{name}/counts": {
             "get": _operation(
                 "countNames",
-                "How often names came, listed or not, from a published table: it costs nothing, however often it is "
-                "asked.",
+                "How often names occurred, listed or not, from a published table. Any number of requests costs "
+                "nothing.",
                 "NameCounts",
                 "read",
                 ("not_found",),
@@ -135,7 +135,7 @@ def _paths() -> dict[str, Any]:
                 parameters=[
                     *query,
                     _parameter("query", "name", word, "A name; may be given up to 100 times."),
-                    _parameter("query", "number", {"type": "integer"}, "Of which release; the latest unless given."),
+                    _parameter("query", "number", {"type": "integer"}, "Number of the release; the latest by default."),
                 ],
             )
         },
@@ -160,7 +160,7 @@ def _paths() -> dict[str, Any]:
                 "announceIntrusion",
                 "Someone may have copied the state: refresh every state that can be, and say which are covered. Of "
                 "states that are refreshed by freezing them, a copy is covered only if no row was applied since: in a "
-                "live stream that takes just_now. Without confirm, only tell the price.",
+                "live stream that takes just_now. Without confirm, only the price is returned.",
                 "Intrusions",
                 "admin",
                 ("unsupported_media_type",),
@@ -209,7 +209,8 @@ def _events() -> dict[str, Any]:
                 {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE},
                 "The producer's batches are numbered 1, 2, 3, ...; the next one has the number after the `last` "
                 "returned when it was opened. A batch with that number or a lower one was counted before, and `new` "
-                "is false. A refused batch was not counted: its number is still to be used, be it for an empty body. "
+                "is false. A refused batch was not counted: send the next batch, or an empty body, under the same "
+                "number. "
                 "Up to `in_flight` batches may be sent without waiting for an answer. One that comes before an "
                 f"earlier one waits for it, up to {Limits().order_time:g} seconds, and is then refused "
                 "(`sequence_gap`); so is one whose number is too high. Send it again after the one that is missing. "

@@ -29,7 +29,7 @@ _CLOCK_INTERVAL = 1.0  # seconds between checks for answers that are due
 _MAX_COMMIT_GROUP = 256  # batches that share a commit
 _MAX_MERGED = 32  # batches that are applied as one
 _MAX_HELD = 32 << 20  # bytes of bodies that are held until the commit, in case they have to be applied again
-_ENDED = "the server's engine failed; what was acknowledged is kept"
+_ENDED = "the server's engine failed; everything acknowledged is stored"
 
 
 class EngineThread:

@@ -23,7 +23,7 @@ from panstream.server.errors import HttpError, frame_json_response, to_json
 from panstream.server.ingest.request_bodies import RequestBody, parse
 
 MAX_SEQUENCE = 2**62
-_FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
+_FAILED = "the state could not be stored; everything acknowledged is stored, send the rest again"
 _MAX_NUMBERS = 1_000  # row numbers in a response
 _SMALL = 1 << 18  # bytes of a body that is parsed too quickly to delay others
 _ID = re.compile(ID_PATTERN)

@@ -46,10 +46,12 @@ _OUT = (
     "Turn on “Do Not Track” or “Global Privacy Control” in your browser: the script then sends nothing. Blocking the "
     "script works as well."
 )
-_STORED = "What is kept are numbers that carry random noise from the start; what is published has noise added as well."
+_STORED = (
+    "What is stored are numbers that carry random noise from the start; what is published has noise added as well."
+)
 _STORED_AS_SHARES = (
-    "What is kept is split between two machines, so that either part by itself is random; what is published has noise "
-    "added."
+    "What is stored is split between two machines, so that either part by itself is random; what is published has "
+    "noise added."
 )
 
 

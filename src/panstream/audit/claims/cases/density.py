@@ -248,7 +248,7 @@ def _others() -> Iterator[Case]:
         name="PPDS, three appearances",
         kind="control",
         claimed=1.0,
-        represents=f"{_IMPROVED}, Algorithm 3: the level follows the data and every return tosses anew; "
+        represents=f"{_IMPROVED}, Algorithm 3: the level follows the data and every return draws again; "
         "k returns lose k·ln(1+e^ε)",
         sampled=False,
     )

@@ -51,7 +51,13 @@ def check_types(arrow_schema: Any, schema: RowSchema, label: str) -> None:
         if stored.id in _DECIMAL and not 0 <= stored.scale <= stored.precision:
             fits = False  # pyarrow computes wrong results with such a scale
         if not fits:
-            raise SourceError(f"{label}: column {name!r} is declared {kind}, but its type there is another kind")
+            raise SourceError(
+                f"{label}: column {name!r} is declared {kind}, but its type in the table is {_named(stored)}"
+            )
+
+
+def _named(stored: Any) -> str:
+    return "nested" if pa.types.is_nested(stored) else str(stored)[:40]
 
 
 def check_layout(array: Any) -> None:

@@ -12,7 +12,7 @@ const ONE_MACHINE =
   "it only if no row has come in since the copy.";
 const TWO_MACHINES =
   "Every promise covers any number of copies of one machine at a time. Announce a break-in to keep it on record, and " +
-  "to have the shares blinded anew at once.";
+  "to re-randomise the shares at once.";
 
 export function page(store, { tell }) {
   const list = h("div");
@@ -110,7 +110,7 @@ function table(rows) {
             "tr",
             { "data-refreshable": String(row.refreshable) },
             h("th", { scope: "row" }, row.query),
-            h("td", null, row.epsilon === null ? "no finite price" : loss(row.epsilon)),
+            h("td", null, row.epsilon === null ? "not offered" : loss(row.epsilon)),
             h("td", null, row.text),
           ),
         ),
