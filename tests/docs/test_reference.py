@@ -12,6 +12,7 @@ from panstream.cli import common as outcome
 from panstream.cli.app import app
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig, read_config
 from panstream.engine.config.sink import SinkConfig
+from panstream.engine.config.statement import StatementConfig
 from panstream.engine.config.two_party import TwoPartyConfig
 from panstream.engine.config.website import WebConfig
 from panstream.engine.sql.parser import Aggregate
@@ -23,7 +24,7 @@ COMMANDS = (REFERENCE / "commands.md").read_text()
 
 
 # Fields that are no keys of [store].
-ELSEWHERE = {"stream", "queries", "statements", "lookups", "sink", "two_party", "web"}
+ELSEWHERE = {"stream", "queries", "statements", "lookups", "sink", "two_party", "web", "statement"}
 
 
 def section(text: str, title: str) -> str:
@@ -48,6 +49,7 @@ def keys(title: str) -> set[str]:
         ("[sink]", {field.name for field in fields(SinkConfig)}),
         ("[two_party]", {field.name for field in fields(TwoPartyConfig)} | {"cells"}),
         ("[web]", {field.name for field in fields(WebConfig)}),
+        ("[statement]", {field.name for field in fields(StatementConfig)}),
     ],
 )
 def test_every_key_is_explained(title: str, declared: set[str]) -> None:

@@ -16,6 +16,7 @@ from panstream.primitives import validation as checks
 from panstream.primitives.durations import format_duration
 from panstream.privacy.bitmap_loss import outputs_loss
 from panstream.privacy.claim import Claim
+from panstream.privacy.odds import odds_bound
 from panstream.privacy.rounding import round_up, rounded_up, sum_rounded_up, times_rounded_up
 
 BoundedBy = Literal["shape", "declared", "two_party", "file"]
@@ -274,10 +275,18 @@ class PersonTotal:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; a total without a bound is the string "inf"."""
+        bounded = self.bounded
+        loss, chance = odds_bound(bounded.epsilon, bounded.stated_delta)
         return {
             "period": self.period,
             "epsilon": _plain(self.epsilon),
             "delta": self.stated_delta,
+            "bounded_total": {
+                "epsilon": bounded.epsilon,
+                "delta": bounded.stated_delta,
+                "loss": loss,
+                "chance": chance,
+            },
             "limit": self.limit,
             "bounded": self.is_bounded,
             "reason": "; ".join(dict.fromkeys(f"{share.name!r}: {share.reason}" for share in self.unbounded)),

@@ -49,6 +49,7 @@ from panstream.server.ingest.jobs import FastPath
 from panstream.server.ingest.request_bodies import BEACONS, RequestBody, parse
 from panstream.server.service import Service
 from panstream.server.website.beacon_buffer import BeaconBuffer
+from panstream.server.website.privacy_page import privacy_page
 
 OpenEngine = Callable[..., Engine]  # called with ``publish``, which the engine calls with every release
 
@@ -105,7 +106,7 @@ class _TlsServer:
         pages = routes()
         if web is not None:
             period = service.worker.engine.step_length
-            pages.append(site.privacy_page(web, service.worker.engine.plans, period))
+            pages.append(privacy_page(web, service.config, service.worker.engine.plans, period))
             if web.source == "beacon":
                 self._beacons = BeaconBuffer(web, quotas, service.worker.submit, service.check_running, period)
                 pages += site.routes(self._beacons, limits.body_time)

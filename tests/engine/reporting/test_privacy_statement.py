@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from panstream.engine.config.config import Config, load_config, read_config
-from panstream.engine.reporting.explain import explain
+from panstream.engine.planner.accuracy import error_at
+from panstream.engine.planner.person_period import planned_person_total
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.explain import explain, format_error
+from panstream.engine.reporting.person_sentences import person_sentences
 from panstream.engine.reporting.privacy_statement import statement
+from panstream.errors import ConfigError
+from panstream.privacy.person_loss import PersonShare, PersonTotal, WindowLoss
+from panstream.privacy.rounding import rounded_up
 
 ROOT = Path(__file__).parents[3]
 CLINIC = ROOT / "examples" / "clinic.toml"
@@ -37,9 +44,13 @@ def test_every_section_question_and_proof_is_there() -> None:
     text = words(page)
     for title in (
         "What is collected",
-        "What is kept",
+        "Who is responsible, and why this is done",
+        "What is stored, and for how long",
+        "Who has to be trusted",
+        "Small groups",
+        "Signature",
         "What a thief would see",
-        "What is published, and how often",
+        "What is published, and how exact it is",
         "The numbers",
         "What is not protected",
         "What this rests on",
@@ -49,7 +60,9 @@ def test_every_section_question_and_proof_is_there() -> None:
         assert plan.config.name in text
         assert plan.config.sql in text
         assert all(fact in text for fact in plan.claim.public)
-    assert all(warning in text for warning in explain(config).to_json()["warnings"])
+    used = explain(config).warnings(["files"])
+    assert used and all(warning in text for warning in [*used, *explain(config).strict_windows()])
+    assert not [warning for warning in explain(config).warnings() if warning not in used and warning in text]
     assert "9 March 2026" in text and "ab" * 32 in text
     proofs = re.findall(r"docs/[a-z/-]+\.md", text)
     assert proofs and all((ROOT / proof).is_file() for proof in proofs)
@@ -89,7 +102,6 @@ def test_it_fetches_nothing_and_takes_no_markup_from_the_configuration() -> None
     ("query", "stream", "said"),
     [
         ({}, {}, "the limit is for a single row, so k rows can lose k times as much"),
-        ({}, {}, "not read: no question needs it"),
         ({"contributions": 5}, {"user": "who"}, "Someone with more than 5 rows"),
         ({"contributions": 5}, {"user": "who"}, "one person (one who), with 5 rows at most"),
         ({"sql": "SELECT COUNT(DISTINCT who) FROM s"}, {"user": "who"}, "one person (one who)"),
@@ -160,7 +172,7 @@ def test_two_machines_have_a_page_that_says_what_both_show(cells: str, together:
         }
     )
     text = words(page_of(config))
-    assert text.count(together) == 3
+    assert text.count(together) == 4
     assert "SharedDistinct: docs/proofs/two-machines.md" in text
     assert "What the proofs assume: AES-256-CTR, X25519, TLS 1.3" in text
     for sentence in ("A second copy that nobody noticed", "Repeated looks at the memory", "A noisy state for each"):
@@ -184,3 +196,106 @@ def test_a_delta_is_told_with_the_chance_that_the_bounds_hold() -> None:
     assert text.count("depend on earlier answers") == 3  # in words, in the claim's note, and where the proofs are
     pure = words(page_of(small(names)))
     assert "δ" not in pure and "but for a chance" not in pure and "depend on earlier" not in pure
+
+
+OPERATOR = {
+    "controller": "Example Ltd, 1 High Street",
+    "contact": "privacy@example.org",
+    "purpose": "planning of <staff>",
+    "why_epsilon": "A guess of 1% stays below 3%.",
+    "retention": "Deleted after two years.",
+}
+
+
+def with_statement(**fields: object) -> Config:
+    query = {"name": "q", "sql": "SELECT COUNT(DISTINCT who) FROM s", "epsilon": 1.0, "window": "1 day"}
+    stream = {"name": "s", "columns": {"who": "string", "n": "int"}, "user": "who"}
+    return read_config({"stream": stream, "query": [query], "statement": fields})
+
+
+def test_the_operator_fills_in_what_the_program_cannot_know() -> None:
+    empty = page_of(with_statement())
+    assert empty.count("to be filled in by the operator") == len(OPERATOR) + 3  # and name, date and signature
+    text = words(page_of(with_statement(**OPERATOR)))
+    assert all(value in text for value in OPERATOR.values())
+    assert text.count("to be filled in by the operator") == 3
+    one_missing = words(page_of(with_statement(**{**OPERATOR, "why_epsilon": ""})))
+    assert one_missing.count("to be filled in by the operator") == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"controler": "x"}, "did you mean 'controller'"),
+        ({"contact": 3}, "contact must be a string"),
+        ({"inputs": ["fax"]}, "inputs must be among calls, files"),
+        ({"inputs": "files"}, "inputs must be a list"),
+    ],
+)
+def test_a_statement_section_that_is_wrong_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        with_statement(**fields)
+
+
+def test_only_what_is_used_is_listed() -> None:
+    undeclared = words(page_of(with_statement()))
+    assert "does not say how rows arrive" in undeclared and "kafka:" in undeclared
+    text = words(page_of(with_statement(inputs=["files"])))
+    assert "Rows arrive by: files." in text and "how far every file was read" in text
+    assert "kafka" not in text and "redis" not in text
+    assert " who " in text and " n " not in text, "a column that no question reads"
+
+
+def in_short(config: Config) -> str:
+    (section,) = re.findall(r"<h2>In short</h2>(.*?)</section>", page_of(config), re.DOTALL)
+    return unescape(re.sub(r"<[^>]*>", " ", section)).strip()
+
+
+def test_it_begins_with_the_number_of_one_person() -> None:
+    config = with_statement()
+    total = planned_person_total(config, plan_all(config))
+    factor = rounded_up(math.exp(total.epsilon))
+    first = in_short(config).partition(".  ")[0]
+    assert first.startswith("Whatever one user did in any 30 days: someone who copies the machine's memory once")
+    assert f"by a factor of at most {factor} (from 50% sure to" in first
+    sure = re.search(r"to ([0-9.]+)% at most", first)
+    posterior = 100 / (1 + math.exp(-total.epsilon))
+    assert sure is not None and posterior <= float(sure[1]) < posterior + 0.1001
+
+
+def test_a_question_without_a_bound_is_what_it_begins_with() -> None:
+    both = [
+        {"name": "people", "sql": "SELECT COUNT(DISTINCT who) FROM s", "epsilon": 0.5},
+        {"name": "rows", "sql": "SELECT COUNT(*) FROM s", "epsilon": 1.0},
+    ]
+    data = {"stream": {"name": "s", "columns": {"who": "string"}, "user": "who"}, "query": both}
+    text = in_short(read_config(data))
+    assert text.startswith("Not bounded: what all answers together show about one user in any 30 days has no limit")
+    assert "“rows” protects single rows, and nothing limits how many of them one user can have" in text
+    assert "every answer to “people” can improve her odds of a right guess about it by a factor of at most 1.65" in text
+
+
+def test_a_delta_is_a_chance_in_the_number_of_one_person() -> None:
+    total = PersonTotal(
+        period=2_592_000.0,
+        shares=(PersonShare(name="q", loss=WindowLoss(joint=2.0, answers=2.0, unused=2.0, delta=1e-6)),),
+    )
+    (sentence,) = person_sentences(total, deeds="whatever one user did", person="one user", copied="the memory once")
+    assert "at most 8.17 (from 50% sure to 89.1% at most, but for one chance in 95,000)" in sentence
+
+
+def test_errors_are_those_of_the_declared_size() -> None:
+    query = {"name": "q", "sql": "SELECT COUNT(DISTINCT who) FROM s", "epsilon": 1.0, "expected": 20_000}
+    config = read_config({"stream": {"name": "s", "columns": {"who": "string"}, "user": "who"}, "query": [query]})
+    (plan,) = plan_all(config)
+    text = words(page_of(config))
+    assert f"± {format_error(error_at(plan, 20_000))} at the declared size, 20,000" in text
+    assert "200,000" not in text
+
+
+def test_small_groups_and_what_noise_does_to_them() -> None:
+    query = {"name": "q", "sql": "SELECT who, COUNT(*) FROM s GROUP BY who", "epsilon": 1.0}
+    data = {"stream": {"name": "s", "columns": {"who": "string"}}, "query": [{**query, "groups": {"who": ["a", "b"]}}]}
+    text = words(page_of(read_config(data)))
+    assert "A group smaller than the error cannot be told from an empty one." in text
+    assert "in each of 2 groups" in text

@@ -15,6 +15,7 @@ from panstream.algorithms.continual_users.release_strategies import Protected
 from panstream.algorithms.randomized_bits import MAX_PHASES
 from panstream.engine.config.budget import PersonBudget, read_budget
 from panstream.engine.config.sink import SinkConfig, read_sink
+from panstream.engine.config.statement import StatementConfig, read_statement
 from panstream.engine.config.text_style import DecimalMark, Encoding, check_encoding, date_formats_of
 from panstream.engine.config.two_party import TwoPartyConfig, cells_of, read_two_party
 from panstream.engine.config.website import WebConfig, read_web
@@ -184,6 +185,7 @@ class Config:
     step: float | None = _key(_duration_or_keyword("none", 0.0))
     sink: SinkConfig | None = None
     web: WebConfig | None = None
+    statement: StatementConfig = StatementConfig()
 
     def query(self, name: str) -> QueryConfig:
         """Return the query called ``name``, or raise ConfigError."""
@@ -212,7 +214,7 @@ def load_config(path: str | Path) -> Config:
 
 def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     """Build a configuration from plain values, or raise ConfigError; relative paths are relative to ``base``."""
-    top = Section("the file", data, {"stream", "query", "store", "lookup", "two_party", "sink", "web"})
+    top = Section("the file", data, {"stream", "query", "store", "lookup", "two_party", "sink", "web", "statement"})
     stream_keys = {*_keys(StreamConfig), "name", "columns", "budget", "derived"}
     stream = _stream(Section("[stream]", top.required("stream", dict), stream_keys), cells_of(top))
     lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}
@@ -241,6 +243,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         sink=read_sink(top, base, directory),
         two_party=read_two_party(top, stream.machines, base),
         web=read_web(top, stream.columns, stream.user, store_options.get("step")),
+        statement=read_statement(top),
         **store_options,
     )
 

@@ -10,15 +10,15 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import parse_qs, urlsplit
 
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
+from panstream.engine.config.statement import Intake
 
 if TYPE_CHECKING:
     from panstream.engine.planner.query_plan import QueryPlan
 
-Intake = Literal["calls", "files", "growing files", "pipe", "redis", "mqtt", "kafka", "kafka with gzip", "http"]
 INTAKES: tuple[Intake, ...] = get_args(Intake)
 KAFKA: frozenset[Intake] = frozenset({"kafka", "kafka with gzip"})
 LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "mqtt", *KAFKA, "http"})

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import Any
 
 from panstream.core.estimate import format_number
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
+from panstream.engine.config.statement import Intake
 from panstream.engine.planner.accuracy import accuracy_warning, expected_errors
 from panstream.engine.planner.open_domain import having_warning, listing_threshold_text, top_items_for
 from panstream.engine.planner.person_period import person_lines, person_word, planned_person_total
-from panstream.engine.planner.public_facts import CONDITIONS, INTAKES, KAFKA, Intake, step_length, with_public_facts
+from panstream.engine.planner.public_facts import CONDITIONS, INTAKES, KAFKA, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.engine.planner.secret_shared_rules import two_party_summary
 from panstream.engine.sql.parser import Aggregate
@@ -106,11 +108,11 @@ class ConfigExplanation:
             facts_by_intake[intake] = list(facts)
         return facts_by_intake
 
-    def warnings(self) -> list[str]:
+    def warnings(self, intakes: Collection[Intake] = INTAKES) -> list[str]:
         """Return the queries whose answers follow from what an intake makes public."""
         intakes_by_warning: dict[str, list[str]] = {}
         for plan in self.plans:
-            for intake in INTAKES:
+            for intake in intakes:
                 if why := _why_revealing(plan.config, intake, by_clock=self.step > 0):
                     intakes_by_warning.setdefault(f"{plan.config.name}: {why}", []).append(intake)
         return [f"{warning} ({', '.join(intakes)})" for warning, intakes in intakes_by_warning.items()]

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from panstream.engine.config.config import Config
-from panstream.engine.planner.person_period import person_word, planned_person_total
-from panstream.engine.planner.query_plan import QueryPlan
 from panstream.primitives.durations import format_duration
+from panstream.privacy.odds import odds_bound
 from panstream.privacy.person_loss import PersonShare, PersonTotal
 from panstream.privacy.rounding import rounded_up
 
+_FEW = 4  # questions that are named in a sentence
 _LARGEST_FACTOR = 20.0  # epsilon from which a factor is written as a power
+_USELESS = 7.0  # epsilon from which a guess of one in a hundred can become one of nine in ten
 
 
-def person_sentences(config: Config, plans: Sequence[QueryPlan], *, copied: str) -> list[str]:
-    """Return the loss to everything together, or why there is no bound; ``copied`` is what an intruder copies."""
-    total = planned_person_total(config, plans)
-    person = person_word(config)
-    deeds = f"whatever one {person} did in any {format_duration(total.period)}"
+def person_sentences(total: PersonTotal, *, deeds: str, person: str, copied: str) -> list[str]:
+    """Return what everything together shows about one person, or why there is no bound.
+
+    Args:
+        total: What one person loses over the period.
+        deeds: What is hidden, as "whatever one visitor did".
+        person: What one person is called, with an article or pronoun.
+        copied: What an intruder copies, and how often.
+    """
+    span = f"in any {format_duration(total.period)}"
     if total.is_bounded:
-        view = f"someone who copies {copied} once and reads every answer"
-        return [f"{deeds[0].upper()}{deeds[1:]}: {view} can {_odds(total)}."]
+        return [
+            f"{deeds[0].upper()}{deeds[1:]} {span}: someone who copies {copied} and reads every answer can "
+            f"{improved_odds(total.epsilon, total.stated_delta)}."
+        ]
     sentences = [
-        f"What one {person} loses in all is not bounded: {_names(total.unbounded)} protect single rows, and nothing "
-        f"limits how many of them one {person} has."
+        f"Not bounded: what all answers together show about {person} {span} has no limit, because "
+        f"{_which(total)}, and nothing limits how many of them {person} can have."
     ]
     bounded = total.bounded
     if bounded.shares:
         sentences.append(
-            f"Someone who copies {copied} once and reads every answer to {_names(bounded.shares)} can, {deeds}, "
-            f"{_odds(bounded)}."
+            f"Bounded: {deeds} {span}, someone who copies {copied} and reads every answer to "
+            f"{_list(bounded.shares)} can {improved_odds(bounded.epsilon, bounded.stated_delta)}."
         )
     return sentences
 
@@ -43,10 +50,45 @@ def odds_factor(epsilon: float) -> str:
     return rounded_up(math.exp(epsilon)) if epsilon <= _LARGEST_FACTOR else f"e^{rounded_up(epsilon)}"
 
 
-def _odds(total: PersonTotal) -> str:
-    but = f", but for a delta of {total.stated_delta:.1g}" if total.stated_delta else ""
-    return f"improve her odds of a right guess about it by a factor of at most {odds_factor(total.epsilon)}{but}"
+def improved_odds(epsilon: float, delta: float) -> str:
+    """Return what can be done with the odds of a guess, with an example and the chance that it is more."""
+    loss, chance = odds_bound(epsilon, delta)
+    sure = math.ceil(1000 / (1 + math.exp(-loss))) / 10
+    example = f"from 50% sure to {sure:g}% at most" if loss < _USELESS else "which limits hardly anything"
+    return (
+        f"improve her odds of a right guess about it by a factor of at most {odds_factor(loss)} ({example}"
+        f"{one_in(chance)})"
+    )
 
 
-def _names(shares: Iterable[PersonShare]) -> str:
-    return ", ".join(f"“{share.name}”" for share in shares)
+def one_in(chance: float) -> str:
+    """Return the clause that excepts a chance from a bound; empty if it is 0."""
+    if not chance:
+        return ""
+    return f", but for one chance in {_rounded_down(1 / chance)}" if chance < 1 else ", but for any chance"
+
+
+def short_odds(share: PersonShare) -> str:
+    """Return what one question adds, for a table."""
+    if not math.isfinite(share.epsilon):
+        return "not bounded"
+    loss, chance = odds_bound(share.epsilon, share.delta)
+    return f"{odds_factor(loss)}{one_in(chance)}"
+
+
+def _rounded_down(number: float) -> str:
+    unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return f"{int(number // unit) * unit:,}"
+
+
+def _which(total: PersonTotal) -> str:
+    """Return the questions without a bound, by name if they are few."""
+    count = len(total.unbounded)
+    if count > _FEW:
+        return f"{count} of the {len(total.shares)} questions protect single rows"
+    return f"{_list(total.unbounded)} {'protects' if count == 1 else 'protect'} single rows"
+
+
+def _list(shares: Iterable[PersonShare]) -> str:
+    *first, last = (f"“{share.name}”" for share in shares)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -35,13 +35,14 @@ code {{ font: .92em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: 
   td {{ border: 0; padding: .1rem 0 }} td:empty {{ display: none }}
   td:not(:first-child)::before {{ content: attr(data-of) ": "; color: var(--soft) }}
 }}
-@page {{ size: A4; margin: 12mm 15mm }}
+td:first-child code {{ overflow-wrap: normal }} .gap {{ color: var(--soft) }}
+@page {{ size: A4; margin: 9mm 12mm }}
 @media print {{
   :root {{ color-scheme: light; --paper: #fff }}
-  body {{ font-size: 8.3pt; line-height: 1.28; max-width: none; padding: 0 }}
-  h1 {{ font-size: 19pt }} h2 {{ font-size: 11.5pt; margin-top: 8pt }} p, ul {{ margin-top: 3pt }}
+  body {{ font-size: 7.9pt; line-height: 1.22; max-width: none; padding: 0 }}
+  h1 {{ font-size: 19pt }} h2 {{ font-size: 11pt; margin-top: 5pt }} p, ul {{ margin-top: 2pt }}
   header p {{ font-size: 7.8pt }}
-  li + li {{ margin-top: 1.5pt }} table {{ margin-top: 3pt; font-size: 7.6pt }} th, td {{ padding: 2pt 7pt 2pt 0 }}
+  li + li {{ margin-top: 1.5pt }} table {{ margin-top: 2pt; font-size: 7.4pt }} th, td {{ padding: 1.1pt 7pt 1.1pt 0 }}
   section:first-of-type {{ padding: 0; margin-top: 9pt; background: none }}
 }}
 </style></head>
@@ -62,6 +63,11 @@ def _escaped(text: str) -> str:
 def code(text: str) -> str:
     """Return escaped text in a ``code`` element."""
     return _Markup(f"<code>{html_text(text)}</code>")
+
+
+def gap() -> str:
+    """Return the text that stands where the operator's own is missing."""
+    return _Markup('<em class="gap">to be filled in by the operator</em>')
 
 
 def paragraph(text: str) -> str:

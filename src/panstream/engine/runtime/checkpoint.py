@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from panstream.engine.config.config import Config, QueryConfig
+from panstream.engine.config.statement import Intake
 from panstream.engine.planner.person_period import continue_history
-from panstream.engine.planner.public_facts import Intake
 from panstream.engine.runtime.coverage import Coverage
 from panstream.engine.runtime.producers import Producers
 from panstream.engine.runtime.release_record import release_timestamp

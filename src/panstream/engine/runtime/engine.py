@@ -17,7 +17,8 @@ from typing import Any, Self
 
 from panstream.engine.config.config import Config
 from panstream.engine.config.sink import SinkState
-from panstream.engine.planner.public_facts import INTAKES, LIVE, Intake, step_length, with_public_facts
+from panstream.engine.config.statement import Intake
+from panstream.engine.planner.public_facts import INTAKES, LIVE, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.rows.row_batch import BatchResult, RowBatch
 from panstream.engine.runtime.batch_preparation import UsableTimes, prepare_batch, usable_times

@@ -281,6 +281,11 @@ SCHEMAS: dict[str, Any] = {
                 "description": "What one person can lose in any period to all queries and one intrusion.",
             },
             "delta": _NUMBER,
+            "bounded_total": {
+                **_object({"epsilon": _NUMBER, "delta": _NUMBER, "loss": _NUMBER, "chance": _NUMBER}),
+                "description": "The total of the queries that have a bound. Odds of a guess change by more than "
+                "e^loss with at most the given chance.",
+            },
             "limit": {**_maybe("number"), "description": "The declared budget; null if there is none."},
             "bounded": {**_FLAG, "description": "False where nothing bounds the total."},
             "reason": {**_TEXT, "description": "Why it is not bounded; empty if it is."},

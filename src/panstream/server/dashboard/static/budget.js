@@ -1,7 +1,7 @@
 // The page "Budget": what one unit can lose to all questions together, of what limit, to which question.
 
 import { h, show } from "./dom.js";
-import { duration, loss } from "./format.js";
+import { duration, loss, number } from "./format.js";
 
 export const title = "Budget";
 
@@ -28,24 +28,34 @@ export function page(store) {
   };
 }
 
-/** What one person loses over the period to all questions and one intrusion, in one sentence. */
+/** What one person loses over the period to all questions and one intrusion, in words. */
 export function personSentence({ ledger: { person }, web }) {
-  const who = `One ${web ? "visitor" : "user"}, any ${duration(person.period)}, all questions, one intrusion: `;
-  const cost = (epsilon, delta) => `ε\u00a0${loss(epsilon)}${delta ? `, δ\u00a0${delta.toExponential(0)}` : ""}`;
+  const who = web ? "visitor" : "user",
+    span = `in any ${duration(person.period)}`,
+    { epsilon, delta, loss: power, chance } = person.bounded_total;
+  const cost = `ε\u00a0${loss(epsilon)}${delta ? `, δ\u00a0${delta.toExponential(0)}` : ""}`;
+  const odds =
+    `one copy of what this server stores and all answers together change the odds of a guess about it by a factor of ` +
+    `at most ${factor(power)}${oneIn(chance)} (${cost})`;
   if (person.bounded) {
-    const limit = person.limit === null ? "" : ` of ${loss(person.limit)} declared`;
-    return `${who}${cost(person.epsilon, person.delta)}${limit}.`;
+    const limit = person.limit === null ? "" : `, of ${loss(person.limit)} declared`;
+    return `Whatever one ${who} did ${span}: ${odds}${limit}.`;
   }
   const bounded = person.shares.filter(({ epsilon }) => epsilon !== "inf");
-  const sum = (key) => bounded.reduce((total, share) => total + share[key], 0);
   const rest = bounded.length
-    ? ` To the other ${bounded.length} (${bounded.map(({ name }) => name).join(", ")}): ` +
-      `${cost(sum("epsilon"), sum("delta"))}.`
+    ? ` To the other ${bounded.length} (${bounded.map(({ name }) => name).join(", ")}): whatever one ${who} did ` +
+      `${span}, ${odds}.`
     : "";
   const without = person.shares.length - bounded.length;
   const which = without === 1 ? "1 question protects" : `${without} questions protect`;
-  return `${who}not bounded, since ${which} single events and nothing limits how many one person has.${rest}`;
+  return (
+    `Not bounded: what all answers show about one ${who} ${span} has no limit, since ${which} single events and ` +
+    `nothing limits how many one ${who} has.${rest}`
+  );
 }
+
+const factor = (power) => (power > 7 ? `e^${loss(power)}` : number(Math.exp(power)));
+const oneIn = (chance) => (chance ? `, but for one chance in ${number(Math.floor(1 / chance))}` : "");
 
 function gauges(store) {
   const { totals } = store.ledger;

@@ -1,7 +1,7 @@
 // The page "Site": the visitors of a site and what they look at, from the questions that panstream web proposes.
 
 import { h, show } from "./dom.js";
-import { answer, duration, loss, number } from "./format.js";
+import { answer, number } from "./format.js";
 import { groupsOf, ranked } from "./groups.js";
 import { personSentence } from "./budget.js";
 import { newest, within } from "./periods.js";
@@ -33,14 +33,6 @@ const LISTS = {
   "load time": "Load time, milliseconds",
 };
 const ROWS = 8; // of a list before its own page
-
-/** What one unit of a question's claim is, for people who run a site. */
-export function protects({ claim: { unit, window, epsilon, delta } }) {
-  const whose = { user: "one visitor", event: "one event, such as a page view" }[unit] ?? `one ${unit}`;
-  const words = unit === "user-window" ? `one visitor’s ${window === null ? "window" : duration(window)}` : whose;
-  const cost = `ε\u00a0${loss(epsilon)}${delta ? `,\u00a0δ\u00a0${delta.toExponential(0)}` : ""}`;
-  return `Protects ${words} (${cost})`;
-}
 
 /** An answer as a count is read: whole and not below 0, whatever noise made of it, in a range that holds the other. */
 const counted = (release) => {
@@ -128,7 +120,6 @@ function figure(query, words, store) {
     h("p", { class: "range" }, said ? said.range : ""),
     spark(within(releases, "month", end).map(counted)),
     h("p", { class: "change" }, last && query.every === null ? (short(query, true, releases, "all", end) ?? "") : ""),
-    h("p", { class: "unit" }, protects(query)),
   ];
 }
 
@@ -164,7 +155,6 @@ function listed(query, words, store) {
     least
       ? h("p", { class: "small" }, `Names with at least ${number(Math.ceil(least))} events are listed (95%).`)
       : null,
-    h("p", { class: "unit" }, protects(query)),
   ];
 }
 
