@@ -1,4 +1,4 @@
-"""The sections of a privacy statement about limits: a thief's view, trust, figures, and what is not covered."""
+"""The sections of a privacy statement about limits: break-ins, trust, figures, and what is not covered."""
 
 from __future__ import annotations
 
