@@ -36,6 +36,7 @@ _OPTIONS = ("epsilon", "lower", "upper", "universe", "expected", "contributions"
 _BY_CLOCK = (": commits", "meta: step", "field step")
 BACK = (3.0, 12.0, 3_600.0, 86_400.0)  # seconds by which the clock is set back, for streams by arrival time
 _SHORTEST_WINDOW = 10.0  # seconds
+_CLOCK_STEP = "50 ms"  # of a server's clock, for which each post waits; the number of steps is not compared
 _UNSTABLE = ("date",)  # response headers with the time
 
 
@@ -51,6 +52,11 @@ class IngestPath:
     def file(self) -> str:
         """Return the name of the input file."""
         return f"rows.{_ENDINGS.get(self.format, self.format)}"
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether a server takes the events, in steps of the clock."""
+        return self.command in ("serve", "follow")
 
     def __str__(self) -> str:
         return f"{self.command} {self.format}" + (f" --workers {self.workers}" if self.workers else "")
@@ -100,8 +106,10 @@ class ProductDriver:
         store = {**self.config.get("store", {}), "directory": "state", "durability": "batch"}
         if batch_rows is not None:
             store["batch_rows"] = batch_rows
+        if ingest_path.is_live and store.get("step") != "none":
+            store["step"] = _CLOCK_STEP
         (directory / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
-        if ingest_path.command in ("serve", "follow"):
+        if ingest_path.is_live:
             return self._serve(directory, ingest_path, bodies, after)
         return (self._run if ingest_path.command == "run" else self._query)(directory, ingest_path, bodies[0])
 

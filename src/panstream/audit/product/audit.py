@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Self
 
 from panstream.audit.product._driver import Fields, IngestPath, ProductDriver
 from panstream.audit.product._neighbouring_inputs import (
@@ -21,7 +22,7 @@ from panstream.audit.product._neighbouring_inputs import (
     windows_with_rows,
 )
 from panstream.audit.product.fork_server_client import ForkServer
-from panstream.engine.config.config import load_config
+from panstream.engine.config.config import Config, load_config
 from panstream.errors import PanstreamError
 
 INGEST_PATHS = (
@@ -54,7 +55,7 @@ _WINDOWS = "which windows have a row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Difference:
+class Difference:
     """A field whose value differs between the original and a neighbour."""
 
     ingest_path: str
@@ -73,10 +74,10 @@ class SystemReport:
     runs: int = 0
     fields: int = 0
     names: set[str] = field(default_factory=set)
-    differences: list[_Difference] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
     @property
-    def undeclared(self) -> list[_Difference]:
+    def undeclared(self) -> list[Difference]:
         """Return the differences that no declared fact explains."""
         return [difference for difference in self.differences if difference.fact is None]
 
@@ -84,6 +85,50 @@ class SystemReport:
     def ok(self) -> bool:
         """Return whether fields were compared and every difference is explained by a declared fact."""
         return not self.undeclared and self.fields > 0
+
+    def add(self, other: SystemReport) -> None:
+        """Add the numbers and differences of another report; ``neighbours`` counts comparisons then."""
+        self.neighbours += other.neighbours
+        self.runs += other.runs
+        self.fields += other.fields
+        self.names |= other.names
+        self.differences += other.differences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditInputs:
+    """A configuration, the rows to run it on, and their neighbours."""
+
+    name: str
+    config: Config
+    text: dict[str, Any]
+    now: float
+    original: Neighbour
+    neighbours: tuple[Neighbour, ...]
+
+    @classmethod
+    def read(cls, path: Path, *, rows: Path | None = None) -> Self:
+        """Read a configuration and make its inputs from its declarations, or from the first rows of a file."""
+        now = float(int(time.time()))
+        config = load_config(path)
+        text = tomllib.loads(path.read_text())
+        for lookup in text.get("lookup", {}).values():
+            lookup["file"] = str((path.parent / lookup["file"]).resolve())
+        original_rows = generate_rows(config, now) if rows is None else read_rows(config, str(rows))
+        return cls(
+            name=path.name,
+            config=config,
+            text=text,
+            now=now,
+            original=Neighbour(name="the original", rows=original_rows),
+            neighbours=tuple(neighbours(config, original_rows, now)),
+        )
+
+    def fitting(self, ingest_paths: Sequence[IngestPath]) -> list[IngestPath]:
+        """Return the ingest paths that this configuration can be fed through."""
+        web = self.config.web
+        fitting = {"log": is_logged(self.config), "beacon": web is not None and web.source == "beacon"}
+        return [ingest_path for ingest_path in ingest_paths if fitting.get(ingest_path.format, True)]
 
 
 def bundled() -> list[Path]:
@@ -95,56 +140,68 @@ def audit_system(
     path: Path,
     fork_server: ForkServer,
     *,
-    rows: Path | None = None,
     ingest_paths: Sequence[IngestPath] = INGEST_PATHS,
     injected_leaks: Sequence[str] = (),
     choose: Callable[[Neighbour], bool] = lambda neighbour: True,
     workers: Callable[[Neighbour], bool] = lambda neighbour: neighbour.is_informative,
-    done: Callable[[IngestPath, Neighbour], None] = lambda ingest_path, neighbour: None,
 ) -> SystemReport:
     """Run a configuration on neighbouring inputs and compare all observable fields.
 
     ``injected_leaks`` are leaks that the fork server's instrument injects; ``choose`` selects neighbours, ``workers``
-    those for a cluster, which takes seconds to start. ``done`` is called after each comparison. Raises PanstreamError
-    if a command fails on the original rows.
+    those for a cluster, which takes seconds to start. Raises PanstreamError if a command fails on the original rows.
     """
-    now = float(int(time.time()))
-    config = load_config(path)
-    text = tomllib.loads(path.read_text())
-    for lookup in text.get("lookup", {}).values():
-        lookup["file"] = str((path.parent / lookup["file"]).resolve())
-    original_rows = generate_rows(config, now) if rows is None else read_rows(config, str(rows))
-    columns = config.stream.columns
-    fitting = {"log": is_logged(config), "beacon": config.web is not None and config.web.source == "beacon"}
-    ingest_paths = [ingest_path for ingest_path in ingest_paths if fitting.get(ingest_path.format, True)]
-    original = Neighbour(name="the original", rows=original_rows)
-    tried = [neighbour for neighbour in neighbours(config, original_rows, now) if choose(neighbour)]
-    report = SystemReport(neighbours=len(tried))
-    with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
-        product = ProductDriver(Path(folder), text, config.stream.name, now, fork_server, tuple(injected_leaks))
-        product.warm({ingest_path.format: original.encode(columns, ingest_path.format) for ingest_path in ingest_paths})
-        for ingest_path in ingest_paths:
-            originals: dict[int | None, Fields] = {}
-            for neighbour in tried:
-                if neighbour.fits(ingest_path.format) and (not ingest_path.workers or workers(neighbour)):
-                    # An additional row shifts rows between steps, and the number of rows in a file is public.
-                    step = None if neighbour.length else _STEP
-                    for variant in [neighbour] if step in originals else [original, neighbour]:
-                        arrived = None if config.stream.time is not None else _last_post(columns, variant, ingest_path)
-                        after = product.observe(
-                            ingest_path, _bodies(columns, variant, ingest_path), after=arrived, batch_rows=step
-                        )
-                        before = originals.setdefault(step, after)
-                        ended = str(128 + signal.SIGTERM) if ingest_path.command in ("serve", "follow") else "0"
-                        if before["exit code"] != ended and not injected_leaks:
-                            raise PanstreamError(
-                                f"{ingest_path} does not work on the rows to audit with: {_last(before)}"
-                            )
-                        report.runs += 1
-                    opened = windows_with_rows(config, neighbour.rows) != windows_with_rows(config, original.rows)
-                    _compare(report, ingest_path, neighbour, before, after, other_windows=opened)
-                    done(ingest_path, neighbour)
+    inputs = AuditInputs.read(path)
+    inputs = replace(inputs, neighbours=tuple(filter(choose, inputs.neighbours)))
+    report = SystemReport()
+    for ingest_path in inputs.fitting(ingest_paths):
+        audit_ingest_path(inputs, ingest_path, fork_server, report, injected_leaks=injected_leaks, workers=workers)
+    report.neighbours = len(inputs.neighbours)
     return report
+
+
+def audit_ingest_path(
+    inputs: AuditInputs,
+    ingest_path: IngestPath,
+    fork_server: ForkServer,
+    report: SystemReport,
+    *,
+    injected_leaks: Sequence[str] = (),
+    workers: Callable[[Neighbour], bool] = lambda neighbour: neighbour.is_informative,
+    before_run: Callable[[], None] = lambda: None,
+) -> None:
+    """Add to a report what the neighbours show through one ingest path.
+
+    ``before_run`` is called before each run and may raise, to stop. Raises PanstreamError if a command fails on the
+    original rows.
+    """
+    columns = inputs.config.stream.columns
+    with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
+        product = ProductDriver(
+            Path(folder), inputs.text, inputs.config.stream.name, inputs.now, fork_server, tuple(injected_leaks)
+        )
+        product.warm({ingest_path.format: inputs.original.encode(columns, ingest_path.format)})
+        originals: dict[int | None, Fields] = {}
+        for neighbour in inputs.neighbours:
+            if not neighbour.fits(ingest_path.format) or (ingest_path.workers and not workers(neighbour)):
+                continue
+            # An additional row shifts rows between steps, and the number of rows in a file is public.
+            step = None if neighbour.length else _STEP
+            for variant in [neighbour] if step in originals else [inputs.original, neighbour]:
+                before_run()
+                arrived = None if inputs.config.stream.time is not None else _last_post(columns, variant, ingest_path)
+                after = product.observe(
+                    ingest_path, _bodies(columns, variant, ingest_path), after=arrived, batch_rows=step
+                )
+                before = originals.setdefault(step, after)
+                ended = str(128 + signal.SIGTERM) if ingest_path.is_live else "0"
+                if before["exit code"] != ended and not injected_leaks:
+                    raise PanstreamError(f"{ingest_path} does not work on the rows to audit with: {_last(before)}")
+                report.runs += 1
+            opened = windows_with_rows(inputs.config, neighbour.rows) != windows_with_rows(
+                inputs.config, inputs.original.rows
+            )
+            report.neighbours += 1
+            _compare(report, ingest_path, neighbour, before, after, other_windows=opened)
 
 
 def _last(fields: Fields) -> str:
@@ -158,7 +215,7 @@ def _bodies(columns: Mapping[str, str], neighbour: Neighbour, ingest_path: Inges
 
     The second part has only the last row, so that this row has a separate step.
     """
-    if ingest_path.command not in ("serve", "follow"):
+    if not ingest_path.is_live:
         return [neighbour.encode(columns, ingest_path.format)]
     parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))
     first, last = (part.encode(columns, ingest_path.format) for part in parts)
@@ -199,7 +256,7 @@ def _compare(
         other = after.get(name, "nothing")
         if one != other:
             report.differences.append(
-                _Difference(
+                Difference(
                     ingest_path=str(ingest_path),
                     neighbour=neighbour.name,
                     field=name,

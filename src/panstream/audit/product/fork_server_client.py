@@ -49,6 +49,7 @@ class ForkServer:
                 stdout=subprocess.PIPE,
                 text=True,
                 env=environment,
+                start_new_session=True,  # Ctrl-C is for the audit, which ends the run that it is in
             )
             try:
                 yield cls(process, clock)

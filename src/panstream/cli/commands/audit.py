@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +21,11 @@ from panstream.errors import InvalidParameter, import_optional
 
 if TYPE_CHECKING:
     from panstream.audit.claims.case import Case, Finding
-    from panstream.audit.product.audit import SystemReport
-    from panstream.audit.product.fork_server_client import ForkServer
+    from panstream.audit.product.audit import Difference, SystemReport
+    from panstream.audit.product.parallel import AuditPart
 
 _CONTROLS = "positive controls: make audit-controls in a source checkout"
-_SHOWN = 20  # most differences printed per configuration
+_SHOWN = 20  # most differences printed per configuration and ingest path
 _FILE_WIDTH = 180  # characters, if the table is not printed to a terminal
 
 
@@ -49,13 +52,17 @@ def audit(
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With system: a CSV file to take rows from, instead of made-up ones.")
     ] = None,
+    paths: Annotated[
+        list[str] | None,
+        typer.Option("--path", help='With system: only this ingest path, such as "run csv"; may be repeated.'),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Number of processes; 0 for one per core.")] = 0,
 ) -> None:
     """Audit claims: exact loss and lower bound of every algorithm and every known mistake, against what is claimed.
 
     Exits with 1 if a claim fails or a known mistake is not caught.
     """
-    with exit_codes():
+    with exit_codes(interrupted="error: interrupted"):
         if names and names[0] == "state":
             _state(names[1:], member, text, prior, yes)
             return
@@ -63,7 +70,8 @@ def audit(
             _memory(names[1:], full=full, as_json=as_json)
             return
         if names and names[0] == "system":
-            _system(names[1:], rows=rows, full=full, as_json=as_json)
+            cores = jobs or os.cpu_count() or 1
+            _system(names[1:], rows=rows, paths=paths or [], full=full, as_json=as_json, jobs=cores)
             return
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")
@@ -178,77 +186,133 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _system(arguments: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
+def _system(arguments: list[str], *, rows: Path | None, paths: list[str], full: bool, as_json: bool, jobs: int) -> None:
     """Audit configurations, the bundled ones by default; exit with 1 if anything undeclared differs."""
     import_optional("distributed", "the audit of a system", "dask")
-    from panstream.audit.product.audit import INGEST_PATHS, QUICK_INGEST_PATHS, bundled
-    from panstream.audit.product.fork_server_client import ForkServer
+    from panstream.audit.product.audit import INGEST_PATHS, QUICK_INGEST_PATHS, AuditInputs, bundled
+    from panstream.audit.product.parallel import parts_of
 
-    paths = [Path(argument) for argument in arguments] or (bundled() if full else bundled()[:1])
-    for path in paths:
-        if not path.is_file():
-            raise InvalidParameter(f"there is no configuration file {path.name!r}")
-    if rows is not None and len(paths) != 1:
+    files = [_configuration(argument) for argument in arguments] or (bundled() if full else bundled()[:1])
+    if rows is not None and len(files) != 1:
         raise InvalidParameter("--rows goes with exactly one configuration: panstream audit system CONFIG --rows FILE")
-    ingest_paths = INGEST_PATHS if full or arguments else QUICK_INGEST_PATHS
-    with ForkServer.started() as fork_server:
-        reports: dict[str, SystemReport] = {}
-        for path in paths:
-            reports[path.name] = _audit_system(path, fork_server, rows, ingest_paths, as_json)
-            if not as_json:
-                _show_report(path.name, reports[path.name])
-    typer.echo(json.dumps(_system_json(reports)) if as_json else _CONTROLS)
-    if not all(report.ok for report in reports.values()):
+    known = {str(ingest_path): ingest_path for ingest_path in INGEST_PATHS}
+    for path in paths:
+        if path not in known:
+            raise InvalidParameter(f"--path {path!r} is no ingest path; there are: {', '.join(known)}")
+    everything = INGEST_PATHS if full or arguments else QUICK_INGEST_PATHS
+    parts = parts_of(
+        [AuditInputs.read(file, rows=rows) for file in files], [known[path] for path in paths] or everything
+    )
+    if not parts:
+        raise InvalidParameter(f"--path: {', '.join(paths)} does not fit the columns of {files[0].name}")
+    try:
+        _run_parts(parts, jobs, quiet=as_json)
+    finally:  # also after an interruption
+        typer.echo(json.dumps(_system_json(parts)) if as_json else _system_table(parts))
+    if not all(part.ok for part in parts):
         raise typer.Exit(1)
 
 
-def _audit_system(
-    path: Path, fork_server: ForkServer, rows: Path | None, ingest_paths: Any, quiet: bool
-) -> SystemReport:
+def _configuration(argument: str) -> Path:
+    from panstream.audit.product.audit import bundled
+
+    names = {path.stem: path for path in bundled()}
+    path = Path(argument)
+    if not path.is_file() and argument not in names:
+        raise InvalidParameter(f"there is no configuration file {path.name!r}; bundled ones are {', '.join(names)}")
+    return path if path.is_file() else names[argument]
+
+
+def _run_parts(parts: Sequence[AuditPart], jobs: int, *, quiet: bool) -> None:
+    """Run the parts; print each that ends, and every undeclared difference as soon as it is known."""
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from panstream.audit.product.audit import audit_system
+    from panstream.audit.product.parallel import audit_parts
 
-    columns = (SpinnerColumn(), TextColumn(path.name), TimeElapsedColumn(), TextColumn("{task.description}"))
+    begin = time.monotonic()
+    printed: Counter[str] = Counter()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with progress_bar(*columns, hidden=quiet) as progress:
         task = progress.add_task("")
-        return audit_system(
-            path,
-            fork_server,
-            rows=rows,
-            ingest_paths=ingest_paths,
-            done=lambda ingest_path, neighbour: progress.update(task, description=f"{ingest_path}: {neighbour.name}"),
-        )
+        for finished in audit_parts(parts, jobs=jobs):
+            done = sum(part.is_done for part in parts)
+            runs = sum(part.report.runs for part in parts)
+            wrong = sum(len(part.report.undeclared) for part in parts)
+            progress.update(
+                task, description=f"{done} of {len(parts)} parts, {runs:,} runs, {wrong} undeclared differences"
+            )
+            if quiet:
+                continue
+            for part in parts:
+                for difference in part.report.undeclared[printed[str(part)] : _SHOWN]:
+                    printed[str(part)] += 1
+                    progress.console.print(_difference(part, difference), soft_wrap=True, markup=False, highlight=False)
+            if finished is not None:
+                minutes, seconds = divmod(int(time.monotonic() - begin), 60)
+                line = f"[{minutes}:{seconds:02}, {done} of {len(parts)}] {_part_line(finished)}"
+                progress.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
-def _show_report(name: str, report: SystemReport) -> None:
+def _difference(part: AuditPart, difference: Difference) -> str:
+    return (
+        f"  {part}, {difference.neighbour}: {difference.field}: {difference.before[:60]!r} / {difference.after[:60]!r}"
+    )
+
+
+def _part_line(part: AuditPart) -> str:
+    if part.error:
+        return f"{part}: not compared: {part.error}"
+    return f"{part}: {_numbers(part.report)}, {part.seconds:.0f} s"
+
+
+def _numbers(report: SystemReport) -> str:
     declared = sorted({difference.fact for difference in report.differences if difference.fact is not None})
-    typer.echo(
-        f"{name}: {report.neighbours} neighbours, {report.runs} runs, {len(report.names):,} fields compared "
+    return (
+        f"{report.neighbours:,} neighbours, {report.runs:,} runs, {len(report.names):,} fields compared "
         f"{report.fields:,} times, {len(report.undeclared)} undeclared differences"
         + (f" (declared: {'; '.join(declared)})" if declared else "")
     )
-    for difference in report.undeclared[:_SHOWN]:
-        typer.echo(
-            f"  {difference.ingest_path}, {difference.neighbour}: {difference.field}: {difference.before[:60]!r} / "
-            f"{difference.after[:60]!r}"
-        )
-    if len(report.undeclared) > _SHOWN:
-        typer.echo(f"  and {len(report.undeclared) - _SHOWN} more")
 
 
-def _system_json(reports: dict[str, SystemReport]) -> dict[str, Any]:
+def _system_table(parts: Sequence[AuditPart]) -> str:
+    """Return the sums of each ingest path, what failed, and what was not compared to its end."""
+    from panstream.audit.product.audit import SystemReport
+
+    totals: dict[str, SystemReport] = {}
+    seconds: Counter[str] = Counter()
+    for part in sorted(parts, key=lambda part: str(part.ingest_path)):
+        totals.setdefault(str(part.ingest_path), SystemReport()).add(part.report)
+        seconds[str(part.ingest_path)] += round(part.seconds)
+    everything = SystemReport()
+    for report in totals.values():
+        everything.add(report)
+    lines = [f"{name}: {_numbers(report)}, {seconds[name]} s" for name, report in totals.items()]
+    lines += [f"all: {_numbers(everything)}"] if len(totals) > 1 else []
+    lines += [f"not compared: {part}: {part.error}" for part in parts if part.error]
+    unfinished = sum(not part.is_done for part in parts)
+    lines += [f"not finished: {unfinished} of {len(parts)} parts"] if unfinished else []
+    return "\n".join([*lines, _CONTROLS])
+
+
+def _system_json(parts: Sequence[AuditPart]) -> dict[str, Any]:
     return {
-        "configurations": {
-            name: {
-                "neighbours": report.neighbours,
-                "runs": report.runs,
-                "fields": report.fields,
+        "parts": [
+            {
+                "configuration": part.inputs.name,
+                "ingest_path": str(part.ingest_path),
+                "finished": part.is_done,
+                "error": part.error,
+                "neighbours": part.report.neighbours,
+                "runs": part.report.runs,
+                "names": len(part.report.names),
+                "fields": part.report.fields,
+                "seconds": round(part.seconds, 1),
+                "declared": sorted({each.fact for each in part.report.differences if each.fact is not None}),
                 "undeclared": [
-                    {name: getattr(difference, name) for name in ("ingest_path", "neighbour", "field")}
-                    for difference in report.undeclared
+                    {key: getattr(difference, key) for key in ("neighbour", "field", "before", "after")}
+                    for difference in part.report.undeclared
                 ],
             }
-            for name, report in reports.items()
-        },
+            for part in parts
+        ],
     }
