@@ -89,10 +89,8 @@ def _count_steps() -> None:
     from panstream.engine.planner.public_facts import CommitTimer
 
     # While a file is read it is also committed every second, and the number of seconds depends on the machine.
-    run: Any = importlib.import_module("panstream.engine.runtime.ingest")
-    run._PULSE = float("inf")
-    timer: Any = CommitTimer
-    real = timer.next
+    _replace(importlib.import_module("panstream.engine.runtime.ingest"), "_CLOCK_CHECK", float("inf"))
+    real = CommitTimer.next
     passed = 0
 
     def counting(instance: Any) -> None:
@@ -101,15 +99,14 @@ def _count_steps() -> None:
         passed += 1
         Path("steps").write_text(str(passed))
 
-    timer.next = counting
+    _replace(CommitTimer, "next", counting)
 
 
 def _count_looks() -> None:
     """Record the number of reads of a followed file without new data, so that the audit knows when it has been read."""
     from panstream.engine.sources import TailSource
 
-    follow: Any = TailSource
-    real = follow.batches
+    real: Any = TailSource.batches
 
     def counting(instance: Any) -> Any:
         looks = 0
@@ -120,7 +117,7 @@ def _count_looks() -> None:
                 Path("looks.new").write_text(str(looks))
                 os.replace("looks.new", "looks")
 
-    follow.batches = counting
+    _replace(TailSource, "batches", counting)
 
 
 def _mask_estimates() -> None:
@@ -136,8 +133,8 @@ def _mask_estimates() -> None:
     from panstream.algorithms.heavy_hitters.released_tables import ReleasedTables
     from panstream.core.estimate import Estimate
 
-    engine: Any = importlib.import_module("panstream.engine.runtime.engine")
-    decoder: Any = importlib.import_module("panstream.engine.runtime.name_decoder")
+    engine = importlib.import_module("panstream.engine.runtime.engine")
+    decoder = importlib.import_module("panstream.engine.runtime.name_decoder")
     real = engine.release_record
 
     def masked(plan: Any, drawn: Any, *rest: Any) -> Any:
@@ -159,9 +156,15 @@ def _mask_estimates() -> None:
         options = {"max_item_bytes": tables.max_item_bytes, "step": tables.bits, "seed": int(tables.seed)}
         return DecodedAnswer((item,), PointCounts(rows=rows, law=ErrorQuantiles(()), **options))
 
-    engine.release_record = masked
-    decoder.decode_names = one_name
-    decoder.ThreadPoolExecutor = _InlineExecutor
+    _replace(engine, "release_record", masked)
+    _replace(decoder, "decode_names", one_name)
+    _replace(decoder, "ThreadPoolExecutor", _InlineExecutor)
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    """Replace an attribute; raise AttributeError if there is none, since the audit would then compare two machines."""
+    getattr(owner, name)
+    setattr(owner, name, value)
 
 
 class _InlineExecutor(Executor):
