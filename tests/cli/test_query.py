@@ -175,3 +175,58 @@ def test_wrong_types_and_encodings_are_refused_with_the_option(folder: Path) -> 
     assert not (folder / "sales.csv.ledger").exists()
     answered = run(*command, "--decimal=,", "--json")
     assert json.loads(answered.stdout)["answers"][0]["estimate"] == pytest.approx(57901.2, rel=0.5)
+
+
+def test_messages_name_flags_not_keys() -> None:
+    """What the engine says in keys of a configuration, the command says in its own flags."""
+    mean = "SELECT AVG(n) FROM 'visits.csv'"
+    assert "needs --lower and --upper" in run("query", mean, "--epsilon=1", "--no-ledger", code=2).stderr
+    grouped = "SELECT host, AVG(n) FROM 'visits.csv' GROUP BY host"
+    assert "--groups host=KEY,KEY,..." in run("query", grouped, "--epsilon=1", "--no-ledger", code=2).stderr
+    windowed = run("query", SQL, "--epsilon=1", "--no-ledger", "--window=1 day", code=2)
+    assert "the column of event time, --time, and" in windowed.stderr
+    density = run("query", "SELECT DENSITY(host) FROM 'visits.csv'", "--user=host", "--epsilon=1", code=2)
+    assert "needs --universe" in density.stderr
+    weak = run("query", SQL, "--epsilon=0.001", "--no-ledger")
+    assert "=," not in weak.stdout + weak.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "groups", "first"),
+    [
+        ("day", "day=2026-03-01,2026-03-02", "2026-03-01"),
+        ("date_trunc('month', day)", "m=2026-03,2026-04", "2026-03"),
+        ("extract(day FROM day)", "m=1,2,3", "1"),
+        ("n % 2 = 0", "m=true,FALSE", "true"),
+    ],
+)
+def test_groups_are_parsed_by_the_type_of_their_key(folder: Path, key: str, groups: str, first: str) -> None:
+    days = "".join(f"2026-03-{1 + i % 20:02d},{i}\n" for i in range(400))
+    (folder / "days.csv").write_text("day,n\n" + days)
+    alias = groups.partition("=")[0]
+    sql = (
+        f"SELECT {key} AS m, COUNT(*) FROM 'days.csv' GROUP BY m"
+        if alias == "m"
+        else ("SELECT day, COUNT(*) FROM 'days.csv' GROUP BY day")
+    )
+    answer = run("query", sql, f"--groups={groups}", "--epsilon=20", "--no-ledger", "--no-unusable-share", "--json")
+    rows = json.loads(answer.stdout)["answers"]
+    assert str(rows[0][alias]) == first
+    expected = {"day": 20, "date_trunc('month', day)": 400, "extract(day FROM day)": 20, "n % 2 = 0": 200}[key]
+    assert abs(rows[0]["estimate"] - expected) < 5
+    wrong = run("query", sql, f"--groups={alias}=never", "--epsilon=1", "--no-ledger", code=2)
+    assert f"--groups {alias} must list different keys of type" in wrong.stderr
+
+
+def test_what_is_no_file_to_read_is_named(folder: Path) -> None:
+    (folder / "book.xlsx").write_bytes(b"PK\x03\x04")
+    (folder / "excel.csv").write_text("sep=;\na;b\n" + "1;2\n" * 20)
+    for name, reason in {
+        "book.xlsx": "book.xlsx is a workbook, which is not read: save the sheet as CSV",
+        "excel.csv": "begins with a line for Excel (sep=)",
+        "s3://bucket/rows.csv": "s3:// addresses cannot be read here: download or mount the file first",
+        "postgresql://me:secret@db/rows": "postgresql:// addresses cannot be read here: export the table",
+        "kafka://broker/topic": "panstream run and serve read them",
+    }.items():
+        refused = run("query", f"SELECT COUNT(*) FROM '{name}'", "--epsilon=1", "--no-ledger", code=1)
+        assert reason in refused.stderr and "secret" not in refused.stderr

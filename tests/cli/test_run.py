@@ -557,6 +557,15 @@ def test_init_finds_the_separator_and_the_time_and_proposes_questions(here: Path
     assert 'column1 = "date"' in plain
 
 
+def test_init_proposes_no_groups_of_numbers_that_count_rows(here: Path) -> None:
+    rows = "".join(f"o{i},{i},{7 * i % 90},DE\n" for i in range(40))
+    Path("orders.csv").write_text("order_id,row number,amount,country\n" + rows)
+    text = run("init", "orders.csv", "--user", "order_id", "--expected", "800", "--out", "-").stdout
+    assert "SELECT AVG(amount)" in text and "GROUP BY country" in text and "\nexpected = 800\n" in text
+    Path("ids.csv").write_text("orderId,zip\n" + "".join(f"o{i},{i}\n" for i in range(40)))
+    assert "GROUP BY" not in (ids := run("init", "ids.csv", "--out", "-").stdout) and "AVG" not in ids
+
+
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "arrow"])
 def test_init_reads_other_headers(here: Path, ending: str) -> None:
     import pyarrow as pa

@@ -1,27 +1,31 @@
-"""Runs the code cells of a notebook in one namespace, as a kernel does; the value of a last expression is shown."""
+"""Runs a notebook in a real Jupyter kernel."""
 
-import ast
-import contextlib
-import io
-import json
+from __future__ import annotations
+
+import warnings
 from pathlib import Path
 from typing import Any
 
+import pytest
 
-def execute(path: Path) -> list[str]:
-    """Return what every code cell shows: what it prints, and its last expression."""
-    shown: list[str] = []
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
-        if cell["cell_type"] != "code":
-            continue
-        tree = ast.parse("".join(cell["source"]), f"{path.name}, cell {number}")
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(tree, f"{path.name}, cell {number}", "exec"), names)
-            if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), f"{path.name}, cell {number}", "eval"), names)
-                if value is not None:
-                    print(value)
-        shown.append(printed.getvalue())
-    return shown
+
+def execute(cells: Path | list[str], folder: Path) -> list[list[dict[str, Any]]]:
+    """Return the outputs of every code cell of a notebook, or of these sources, run in ``folder``."""
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    if isinstance(cells, Path):
+        notebook = nbformat.read(cells, as_version=4)
+    else:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    client = nbclient.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the client's own libraries
+        client.execute()
+    return [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def shown_text(outputs: list[dict[str, Any]]) -> str:
+    """Return what a cell shows as text: what it prints, and the value of its last expression."""
+    return "".join(output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs)

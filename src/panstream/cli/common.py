@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -78,19 +78,23 @@ NoHardening = Annotated[
 
 @contextmanager
 def exit_codes(
-    *, refused: int | None = None, interrupted: str = "error: interrupted; everything committed is stored"
+    *,
+    refused: int | None = None,
+    interrupted: str = "error: interrupted; everything committed is stored",
+    words: Callable[[str], str] = str,
 ) -> Iterator[None]:
     """Turn panstream's errors and interrupts into a line on standard error and an exit code.
 
     Args:
         refused: Exit code of all errors; by default it depends on the class of the error.
         interrupted: Line to print after Ctrl-C or SIGTERM.
+        words: Puts an error's message into the words of the command.
     """
     try:
         yield
     except PanstreamError as error:
         code = refused or _code(error)
-        message = f"error: {printable_lines(str(error))}"
+        message = f"error: {printable_lines(words(str(error)))}"
     except KeyboardInterrupt:
         code = INTERRUPTS.exit_code
         message = interrupted

@@ -19,6 +19,7 @@ from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query
 from panstream.engine.reporting.answer import Answer, release_to_row
 from panstream.engine.reporting.export import notes, visible_rows
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share
+from panstream.engine.rows.group_keys import KeyText, parse_group_key
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ROWS_OF_FILES, IngestResult, ingest_all, is_paths, open_configured_source
@@ -37,7 +38,6 @@ _T = TypeVar("_T")
 _NAME = "answer"
 _NAMED = 3  # most files that are named in a message
 _ANY_ORDER = 36_500 * 86_400.0  # seconds of lateness: windows stay open to the end of the file, in any order of rows
-_TRUTH = {"true": True, "false": False}
 _TIMES = ("timestamp", "date")
 
 
@@ -351,14 +351,14 @@ def _contribution_labels(plans: Sequence[QueryPlan], batch_rows: int | None) -> 
 
 
 def _keys(keys: Any, kind: str | None) -> Any:
-    """Convert group keys that are given as text to the type of their column."""
+    """Convert group keys that are given as text to the type of their column; of an expression, the type comes later."""
     if not isinstance(keys, list | tuple):
         return keys
-    read: dict[str, Callable[[str], Any]] = {"int": int, "double": float, "bool": _TRUTH.__getitem__}
-    as_typed = read.get(kind or "", str)
+    if kind is None:
+        return [KeyText(key) if isinstance(key, str) else key for key in keys]
     try:
-        return [as_typed(key) if isinstance(key, str) else key for key in keys]
-    except (ValueError, KeyError):
+        return [parse_group_key(key, kind) if isinstance(key, str) else key for key in keys]
+    except ValueError:
         return list(keys)  # planning reports the invalid key
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,12 +20,27 @@ if TYPE_CHECKING:
 _TIMES = ("timestamp", "date")
 _PROPOSED = 4  # most queries in the file
 _SIZES = 2  # number of sizes for which an error is shown
+# Columns that number or name things one by one: neither means nor groups of them answer anything.
+_ONE_BY_ONE = re.compile(
+    r"(^|[\W_])(ids?|uuid|guid|keys?|token|hash|nr|no|number|index|row|phone|e?mail|ip|zip|postcode|url|"
+    r"names?|(first|last|sur)name|address|comment|text|description|title)$|[a-z]I[dD]$",
+    re.IGNORECASE,
+)
+_GROUPS = re.compile(
+    r"country|region|state|city|land|category|kind|type|class|status|device|gender|sex|ward|page|path|section"
+)
+_AMOUNTS = re.compile(
+    r"amount|price|revenue|total|value|cost|duration|seconds|minutes|age|score|rating|bytes|size|length"
+)
 
 
 def init(
     sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A CSV, JSON lines, Parquet or Arrow file.")],
     user: Annotated[str | None, typer.Option(help="The column that identifies the person each row is about.")] = None,
     time: Annotated[str | None, typer.Option(help="The column of event time, if there is more than one.")] = None,
+    expected: Annotated[
+        int | None, typer.Option(min=1, help="Roughly how many different users there will be, if you know.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where to write the configuration; - for standard output.")] = Path(
         "panstream.toml"
     ),
@@ -53,7 +68,7 @@ def init(
                 columns = ", ".join(guessed.columns)
                 raise InvalidParameter(f"{option} must be one of the columns {columns}, got {column!r}")
         stream = re.sub(r"\W+", "_", sample.name.split(".")[0].lower()).strip("_") or "stream"
-        text = _template(stream, guessed, declared, user, time)
+        text = _template(stream, guessed, declared, user, time, expected)
         if shown:
             typer.echo(text, nl=False)
             return
@@ -73,7 +88,9 @@ def _text_keys(written: Dialect) -> dict[str, Any]:
     return keys
 
 
-def _template(name: str, guessed: InferredSchema, written: Dialect, user: str | None, time: str | None) -> str:
+def _template(
+    name: str, guessed: InferredSchema, written: Dialect, user: str | None, time: str | None, expected: int | None
+) -> str:
     """Return a configuration with these columns, queries about them, and comments."""
     columns = guessed.columns
     timed = [column for column, kind in columns.items() if kind in _TIMES]
@@ -96,12 +113,12 @@ def _template(name: str, guessed: InferredSchema, written: Dialect, user: str | 
     lines += toml_lines(_text_keys(written))
     declared = "\n".join(toml_lines(columns))
     parts = ["\n".join(lines), _COLUMNS.format(columns=declared), _BUDGET]
-    parts += [_question(stream, *question) for question in _questions(name, columns, user, time)[:_PROPOSED]]
+    parts += [_question(stream, *question) for question in _questions(name, columns, user, time, expected)[:_PROPOSED]]
     return "\n".join([*parts, _STORE])
 
 
 def _questions(
-    stream: str, columns: Mapping[str, str], user: str | None, time: str | None
+    stream: str, columns: Mapping[str, str], user: str | None, time: str | None, expected: int | None
 ) -> list[tuple[dict[str, Any], dict[str, str], bool]]:
     """Return proposed queries: keys of a [[query]], comments by key, and whether it is active.
 
@@ -112,7 +129,8 @@ def _questions(
     questions: list[tuple[dict[str, Any], dict[str, str], bool]] = []
     if user is not None:
         users = f"SELECT COUNT(DISTINCT {_quoted(user)}) FROM {stream}"
-        questions.append(({"name": "users", "sql": users}, {"sql": _EXPECTED}, True))
+        sized = {} if expected is None else {"expected": expected}
+        questions.append(({"name": "users", "sql": users, **sized}, {} if sized else {"sql": _EXPECTED}, True))
         if time is not None:
             questions.append(({"name": "users per day", "sql": users, **day}, {}, True))
     else:
@@ -120,20 +138,26 @@ def _questions(
         if time is not None:
             questions.append(({"name": "rows per day", "sql": rows, **day}, {}, True))
     others = [(column, kind) for column, kind in columns.items() if column not in (user, time)]
-    number = next((column for column, kind in others if kind in ("double", "int")), None)
+    number = _first_named(others, ("double", "int"), _AMOUNTS)
     if number is not None:
         sql = f"SELECT AVG({_quoted(number)}) FROM {stream}"
         questions.append(
             ({"name": f"mean {number}", "sql": sql, "lower": 0.0, "upper": 100.0}, {"lower": _BOUNDS}, False)
         )
-    word = next((column for column, kind in others if kind == "string"), None)
+    word = _first_named(others, ("string", "bool"), _GROUPS)
     if word is not None:
         sql = f"SELECT {_quoted(word)}, COUNT(*) FROM {stream} GROUP BY {_quoted(word)}"
-        keys = {"groups": {word: ["one", "another"]}}
+        keys = {"groups": {word: [True, False] if columns[word] == "bool" else ["one", "another"]}}
         questions.append(({"name": f"rows by {word}", "sql": sql, **keys}, {"groups": _KEYS}, False))
     if user is not None:
         questions.append(({"name": "rows", "sql": rows}, {}, True))
     return questions
+
+
+def _first_named(columns: Sequence[tuple[str, str]], kinds: Sequence[str], likely: re.Pattern[str]) -> str | None:
+    """Return the column of these kinds whose name is likeliest to be worth a question; None if none is."""
+    names = [name for kind in kinds for name, of in columns if of == kind and not _ONE_BY_ONE.search(name)]
+    return next((name for name in names if likely.search(name.lower())), next(iter(names), None))
 
 
 def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, str], is_active: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from panstream.cli.common import (
     exit_codes,
     progress_bar,
 )
+from panstream.cli.flags import in_flags
 from panstream.cli.hardening import reexec_hardened
 from panstream.errors import InvalidParameter
 from panstream.primitives.escaping import printable
@@ -89,7 +91,7 @@ def query(
     """
     if not no_hardening:
         reexec_hardened()
-    with exit_codes(), INTERRUPTS.handling():
+    with exit_codes(words=in_flags), INTERRUPTS.handling():
         from panstream.engine.adhoc import PreparedQuery, table_in_from
 
         if sum((as_csv, as_json, as_markdown, str(parquet) == "-")) > 1:
@@ -123,7 +125,7 @@ def query(
         )
         _tell(f"{name}: {prepared.guess} (guessed)")
         for warning in prepared.warnings():
-            _tell(f"warning: {warning}")
+            _tell(f"warning: {in_flags(warning)}")
         where = False if no_ledger else ledger or True
         with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
             task = bar.add_task("reading", total=1.0)
@@ -155,7 +157,8 @@ def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parque
     elif as_json:
         typer.echo(json.dumps(answer.to_dict(), allow_nan=False))
     elif str(parquet) != "-":
-        typer.echo(str(answer))
+        rows = tuple(row | {"help": in_flags(row["help"])} if row.get("help") else row for row in answer.rows)
+        typer.echo(str(replace(answer, rows=rows)))
 
 
 def parse_column_options(option: str, texts: list[str] | None, read: Any) -> dict[str, Any] | None:

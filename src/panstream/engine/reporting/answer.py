@@ -117,12 +117,14 @@ class Answer:
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def plot(self) -> Any:
-        """Return a matplotlib figure: every answer with its 95% interval."""
-        pictures = import_optional("matplotlib.figure", "drawing plots", "plots")
+        """Return a matplotlib figure, which notebooks show: every answer with its 95% interval."""
+        import_optional("matplotlib.figure", "drawing plots", "plots")
+        from panstream.engine.reporting.picture import Picture
+
         drawn = [row for row in self.rows if None not in (row["estimate"], row["low"], row["high"])]
         if not drawn:
             raise InvalidParameter("there is nothing to plot: no answer has a value and an interval")
-        picture = pictures.Figure(figsize=(8.0, 1.2 + 0.35 * len(drawn)), layout="constrained")
+        picture = Picture(figsize=(8.0, 1.2 + 0.35 * len(drawn)), layout="constrained")
         axis = picture.subplots()
         values = [row["estimate"] for row in drawn]
         reach = [[row["estimate"] - row["low"] for row in drawn], [row["high"] - row["estimate"] for row in drawn]]

@@ -18,6 +18,7 @@ from panstream.engine.arrow import boolean_bytes, compute, numeric_view, pa, str
 from panstream.engine.config.config import Config, QueryConfig, load_config
 from panstream.engine.planner.open_domain import check_key_type
 from panstream.engine.rows.evaluator import Evaluator, Expression, KeyColumn, Mask, NumericColumn, Result
+from panstream.engine.rows.group_keys import KeyText, parse_group_key
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch, arrow_type
 from panstream.engine.rows.wiping import wipe_array
 from panstream.engine.sql.expressions import LookupColumn
@@ -90,6 +91,9 @@ class _LookupJoiner:
         self._evaluator.close()
 
 
+_EXAMPLES = {"date": ", such as 2026-03-01", "timestamp": ", such as 2026-03-01 12:00:00", "bool": ": true, false"}
+
+
 def _column(lookup: LookupTable, name: str) -> Any:
     """Return a column of a lookup table in the Arrow type of stream columns."""
     return lookup.table.column(name).cast(arrow_type(lookup.columns[name])).combine_chunks()
@@ -114,7 +118,8 @@ class _GroupKeys:
         for name, keys in groups.items():
             array = _typed(keys, columns[name])
             if array is None or array.null_count or len(array.unique()) != len(array):
-                raise InvalidParameter(f"groups.{name} must list different keys of the column's type, {columns[name]}")
+                example = _EXAMPLES.get(columns[name], "")
+                raise InvalidParameter(f"groups.{name} must list different keys of type {columns[name]}{example}")
             arrays.append(array)
         return cls(tuple(groups), tuple(arrays))
 
@@ -142,6 +147,10 @@ class _GroupKeys:
 
 
 def _typed(keys: tuple[Any, ...], kind: str) -> Any:
+    try:
+        keys = tuple(parse_group_key(key, kind) if isinstance(key, KeyText) else key for key in keys)
+    except ValueError:
+        return None
     fits: dict[str, tuple[type, ...]] = {"int": (int,), "double": (int, float), "string": (str,), "bool": (bool,)}
     for key in keys:
         if kind in fits and (not isinstance(key, fits[kind]) or isinstance(key, bool) != (kind == "bool")):

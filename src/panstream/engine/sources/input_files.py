@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -29,6 +30,14 @@ _ENDINGS: dict[str, Format] = {
     ".ipc": "arrow",
 }
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_INSTEAD = {
+    **dict.fromkeys(
+        ("postgresql", "postgres", "mysql", "sqlite", "duckdb"), "export the table to Parquet or CSV first"
+    ),
+    **dict.fromkeys(("redis", "rediss", "mqtt", "mqtts", "kafka"), "panstream run and serve read them"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,9 @@ def expand_paths(inputs: Sequence[str], *, format: Format | None = None, must_ex
 def _listed(pattern: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
     if pattern == "-":
         return [(None, "standard input")]
+    if (scheme := _SCHEME.match(pattern)) is not None:
+        advice = _INSTEAD.get(scheme[1].lower(), "download or mount the file first")
+        raise SourceError(f"{scheme[0]} addresses cannot be read here: {advice}")
     path = Path(pattern)
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix != LEDGER]
@@ -104,6 +116,11 @@ def _listed(pattern: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         return [(file, file.relative_to(base).as_posix()) for file in files]
     if must_exist and not path.exists():
         raise SourceError(f"{path.name} does not exist")
+    if path.suffix.lower() in _WORKBOOKS:
+        raise SourceError(
+            f"{path.name} is a workbook, which is not read: save the sheet as CSV (in Excel: CSV UTF-8), or pass "
+            "pandas.read_excel(...) to panstream.query in Python"
+        )
     if must_exist and not path.is_file():  # opening a FIFO without a writer would block
         raise SourceError(f"{path.name} is not a regular file; give - and pipe it to standard input")
     return [(path, path.name)] if path.exists() or must_exist else []

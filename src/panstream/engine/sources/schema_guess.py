@@ -147,6 +147,8 @@ def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller
         return InferredSchema(format=file.format, columns=COLUMNS)
     if not sample.strip():
         raise SourceError(f"{file.name} is empty, so its columns cannot be guessed")
+    if sample.removeprefix(b"\xef\xbb\xbf").startswith(b"sep="):
+        raise SourceError(f"{file.name} begins with a line for Excel (sep=), which is not part of its table; remove it")
     check_encoding_of(sample, declared, label=file.name, caller=caller)
     inferred = _sniffed(file, sample, declared)
     dialect = declared

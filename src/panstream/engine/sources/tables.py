@@ -29,8 +29,23 @@ def open_table(data: Any) -> Any:
             f"a table must be Arrow's, or export itself by __arrow_c_stream__, got {type(data).__name__}"
         )
     # the exporter's own errors may quote values
-    refused = InvalidBatch(f"the {type(data).__name__} could not be exported to Arrow")
-    return translate_errors(lambda: pa.RecordBatchReader.from_stream(data), Exception, lambda _: refused)
+    return translate_errors(
+        lambda: pa.RecordBatchReader.from_stream(data), Exception, lambda _: InvalidBatch(_why_not_exported(data))
+    )
+
+
+def _why_not_exported(data: Any) -> str:
+    """Return which column of a DataFrame has values of several types, and what to do about it."""
+    kind = type(data).__name__
+    for name in getattr(data, "columns", ()):
+        try:
+            pa.RecordBatchReader.from_stream(data[[name]])
+        except Exception:
+            return (
+                f"column {name!r} of the {kind} has values of several types: convert it, such as by "
+                f"frame[{name!r}] = frame[{name!r}].astype(str), or leave it out by frame.drop(columns=[{name!r}])"
+            )
+    return f"the {kind} could not be exported to Arrow"
 
 
 class TableSource(EventSource):
