@@ -23,8 +23,9 @@ SQL = (REFERENCE / "sql.md").read_text()
 COMMANDS = (REFERENCE / "commands.md").read_text()
 
 
-# Fields that are no keys of [store].
-ELSEWHERE = {"stream", "queries", "statements", "lookups", "sink", "two_party", "web", "statement"}
+# Fields that are no keys of [[query]], and of [store].
+INTERNAL = {"parsed", "statement", "of_unusable", "later"}
+ELSEWHERE = {"choices", "stream", "queries", "statements", "lookups", "sink", "two_party", "web", "statement"}
 
 
 def section(text: str, title: str) -> str:
@@ -43,7 +44,8 @@ def keys(title: str) -> set[str]:
         ("[stream]", {field.name for field in fields(StreamConfig)} - {"guessed", "cells", "person"}),
         (
             "[[query]]",
-            {field.name for field in fields(QueryConfig)} - {"parsed", "statement", "of_unusable"} | {"bounds"},
+            {field.name for field in fields(QueryConfig)} - {"parsed", "statement", "of_unusable", "later"}
+            | {"bounds"},
         ),
         ("[store]", {field.name for field in fields(Config)} - ELSEWHERE),
         ("[sink]", {field.name for field in fields(SinkConfig)}),

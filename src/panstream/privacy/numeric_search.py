@@ -6,6 +6,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 
+_MOST_STEPS = 60
+
 
 def minimise(function: Callable[[float], float], lower: float, upper: float, tolerance: float = 1e-12) -> float:
     """Return the argument in (lower, upper) that minimises a unimodal ``function``, by golden section."""
@@ -45,6 +47,34 @@ def bisect(holds: Callable[[float], bool], low: float, high: float, rounds: int 
             break
         low, high = ends
     return low, high
+
+
+def root(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-10) -> float:
+    """Return where an increasing ``function``, at most 0 at ``low`` and above 0 at ``high``, is 0; from below.
+
+    Regula falsi with the Illinois rule: a few evaluations for a smooth function.
+
+    >>> abs(root(lambda x: x * x - 2, 1.0, 2.0) - 2**0.5) < 1e-9
+    True
+    """
+    below, above = function(low), function(high)
+    moved = 0  # which end moved last
+    for _ in range(_MOST_STEPS):
+        if high - low <= tolerance * abs(high):
+            break
+        middle = (low * above - high * below) / (above - below)
+        if not low < middle < high:
+            middle = (low + high) / 2.0
+        value = function(middle)
+        if value <= 0.0:
+            low, below = middle, value
+            above /= 2.0 if moved < 0 else 1.0
+            moved = -1
+        else:
+            high, above = middle, value
+            below /= 2.0 if moved > 0 else 1.0
+            moved = 1
+    return low
 
 
 def smallest_integer(suffices: Callable[[int], bool], low: int, high: int) -> int:

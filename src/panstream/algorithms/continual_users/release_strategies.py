@@ -158,7 +158,7 @@ def _rate(inputs: StrategyInputs, method: Method, state: float, levels: int, sta
     if method != "paid":
         closings = inputs.closings(levels)
         windowed = inputs.unit == "user-window"
-        return max_flicker_budget(inputs.epsilon, state, levels, closings, windowed=windowed)
+        return max_flicker_budget(inputs.epsilon, state, levels, closings, windowed=windowed, exact=exact)
     if start:
         if inputs.horizon != 1 or inputs.deletions:
             raise InvalidParameter("start must be 0 unless there is one answer and no deletion")

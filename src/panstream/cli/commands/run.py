@@ -73,7 +73,7 @@ def run(
         reexec_hardened()
     with exit_codes(), INTERRUPTS.handling() as guard:
         from panstream.distributed.two_party.session import open_stream
-        from panstream.engine.config.config import load_config
+        from panstream.engine.planner.person_division import load_divided_config
         from panstream.engine.planner.public_facts import ingestion_paths
         from panstream.engine.runtime.ingest import check_files, ingest_all, open_configured_source
         from panstream.engine.runtime.selector import Selector
@@ -81,7 +81,7 @@ def run(
 
         if plot is not None:
             import_optional("matplotlib", "drawing plots", "plots")
-        loaded = load_config(config)
+        loaded = load_divided_config(config)
         sources = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
         source = open_configured_source(loaded, sources, follow=follow, format=format)

@@ -62,12 +62,12 @@ def serve(
     if not no_hardening:
         reexec_hardened()
     with exit_codes():
-        from panstream.engine.config.config import load_config
+        from panstream.engine.planner.person_division import load_divided_config
         from panstream.engine.sinks.sink import open_sink
         from panstream.server.auth import Limits
         from panstream.server.server import ServerSettings, make_server
 
-        loaded = load_config(config)
+        loaded = load_divided_config(config)
         if no_hardening:
             typer.echo(_LOST, err=True)
         else:

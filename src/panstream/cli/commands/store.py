@@ -105,12 +105,12 @@ def _announce(
     """
     with exit_codes():
         from panstream.distributed.two_party.session import open_stream
-        from panstream.engine.config.config import load_config
+        from panstream.engine.planner.person_division import load_divided_config
         from panstream.engine.runtime.intrusions import CopyTime, describe_record
 
         copy = CopyTime.parse("--copied-at", copied_at, just_now=just_now)
         copy.check_past(time.time())
-        loaded = load_config(config)
+        loaded = load_divided_config(config)
         if loaded.directory is None:
             raise InvalidParameter("[store] directory is needed: without it there is no stored state to refresh")
         with open_stream(loaded, operator_key=operator_key(key_file)) as engine:

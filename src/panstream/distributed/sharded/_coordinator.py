@@ -27,6 +27,7 @@ from panstream.distributed.sharded._shard import Origin, position_of, query_of
 from panstream.distributed.sharded._transport import ShardTransport
 from panstream.distributed.sharded._worker_reading import Totals
 from panstream.engine.config.config import Config
+from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.rows.row_batch import BatchResult, RowBatch
 from panstream.engine.runtime.batch_preparation import prepare_batch
@@ -83,6 +84,7 @@ class ClusterEngine(Engine):
         self._positions = positions
         self._lock = threading.RLock()
         directory = config.directory if config.durability == "batch" else None
+        config = divide_person_budget(config)
         plans = plan_all(config, zero_noise=zero_noise)
         sharded = {plan.config.name: plan.algorithm for plan in plans if is_shardable(plan.algorithm)}
         groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from panstream.engine.config.config import Config
+from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import ConfigError
@@ -39,6 +40,7 @@ def open_engine(
         transport = HttpsTwoPartyTransport(
             (config.stream.machines[0], config.stream.machines[1]), two_party.names, identity
         )
+    config = divide_person_budget(config)
     statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=zero_noise)}
     backend = TwoPartyBackend(transport, config.stream.name, statistics)
     return Engine(config, backend=backend, zero_noise=zero_noise, **options)

@@ -6,7 +6,7 @@ Each field of a section's dataclass carries the function that reads and checks i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -14,13 +14,15 @@ from typing import Any, Literal, TypeVar, get_args
 from panstream.algorithms.continual_users.release_strategies import Protected
 from panstream.algorithms.randomized_bits import MAX_PHASES
 from panstream.engine.config.budget import PersonBudget, read_budget
+from panstream.engine.config.candidates import WindowChoice, candidate_tables
 from panstream.engine.config.sink import SinkConfig, read_sink
 from panstream.engine.config.statement import StatementConfig, read_statement
 from panstream.engine.config.text_style import DecimalMark, Encoding, check_encoding, date_formats_of
 from panstream.engine.config.two_party import TwoPartyConfig, cells_of, read_two_party
+from panstream.engine.config.values import bounded_names, part_bounds, read_bounds, read_groups
 from panstream.engine.config.website import WebConfig, read_web
-from panstream.engine.sql.lookup_tables import LookupTable, read_group_keys
-from panstream.engine.sql.parser import ParsedQuery, ParsedSelect, check_derived, parse
+from panstream.engine.sql.lookup_tables import LookupTable
+from panstream.engine.sql.parser import ParsedQuery, check_derived, parse
 from panstream.engine.sql.result_view import ResultView
 from panstream.errors import ConfigError, InvalidParameter, UnsupportedQuery, translate_errors
 from panstream.primitives.hashing import StringHash
@@ -124,7 +126,7 @@ class QueryConfig:
     name: str
     sql: str
     parsed: ParsedQuery
-    epsilon: float
+    epsilon: float  # 0 until the planner gives it a share of a person's budget
     statement: str = ""  # the name of the [[query]]
     universe: int | tuple[Any, ...] | None = _key(_universe)
     expected: int | None = _key(_integer(1, 1 << 62))
@@ -145,6 +147,9 @@ class QueryConfig:
     user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
     announced: int = _key(_integer(0, MAX_PHASES), 0)  # announced intrusions that are paid for in advance
     key: int = _key(_integer(0, (1 << 128) - 1), 0)
+    weight: float = _key(Section.positive_number, 1.0)  # importance, where a person's budget is divided
+    target_error: float | None = _key(Section.positive_number)  # largest useful 95% error
+    later: tuple[QueryConfig, ...] = ()  # the same query in the windows that it may take instead
     of_unusable: bool = False  # whether it counts the rows that the other queries could and could not use
     # SipHash by default: whoever chooses the ids must not be able to choose their cells.
     hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")
@@ -186,6 +191,7 @@ class Config:
     sink: SinkConfig | None = None
     web: WebConfig | None = None
     statement: StatementConfig = StatementConfig()
+    choices: tuple[WindowChoice, ...] = ()  # of the planner, where it divided a person's budget
 
     def query(self, name: str) -> QueryConfig:
         """Return the query called ``name``, or raise ConfigError."""
@@ -229,6 +235,9 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two queries are named {name!r}")
+    for name in stream.person.allow_unbounded:
+        if name not in names:
+            raise ConfigError(f"[stream.budget] allow_unbounded: there is no query named {name!r}")
     store = Section("[store]", top.optional("store", dict, {}), {*_keys(Config), "directory"})
     directory = store.optional("directory", str)
     if stream.machines and (directory is None or store.optional("durability", str, "batch") != "batch"):
@@ -303,13 +312,24 @@ def _checked_sql(label: str, read: Callable[[], _T]) -> _T:
 def _queries(
     table: Any, stream: StreamConfig, lookups: Mapping[str, LookupTable], number: int, base: Path
 ) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
-    """Return one [[query]] and the queries for its states, which divide its epsilon evenly."""
+    """Return one [[query]] and the queries for its states, with the windows that they may take instead."""
     name = table.get("name") if isinstance(table, dict) else None
-    section = Section(
-        f"[[query]] {name or number}", table, {*_keys(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
+    place = f"[[query]] {name or number}"
+    known = {*_keys(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
+    sections = [Section(place, one, known) for one in candidate_tables(place, table)]
+    (statement, queries), *later = [_queries_in_window(section, stream, lookups, base) for section in sections]
+    return statement, tuple(
+        replace(query, later=tuple(parts[index] for _, parts in later)) for index, query in enumerate(queries)
     )
+
+
+def _queries_in_window(
+    section: Section, stream: StreamConfig, lookups: Mapping[str, LookupTable], base: Path
+) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
+    """Return one [[query]] and the queries for its states, which divide its epsilon evenly."""
     statement = section.required("sql", str)
-    epsilon = section.positive_number("epsilon")
+    is_divided = not section.has("epsilon") and stream.person.epsilon is not None
+    epsilon = 0.0 if is_divided else section.positive_number("epsilon")
     select = _checked_sql(
         f"{section.place} sql",
         lambda: parse(
@@ -325,10 +345,10 @@ def _queries(
         raise ConfigError(f"{section.place}: give releases, or every with horizon")
     name = section.required("name", str)
     has_several_parts = len(select.parts) > 1
-    groups = _groups(section, select, base)
+    groups = read_groups(section, select, base)
     options = _present_values(section, QueryConfig)
-    bounds = _bounds(section)
-    unused = set(bounds) - {word for part in select.parts for word in _bounded(part)}
+    bounds = read_bounds(section)
+    unused = set(bounds) - {word for part in select.parts for word in bounded_names(part)}
     if unused:
         raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
     queries = tuple(
@@ -339,60 +359,8 @@ def _queries(
             epsilon=round_down(equal_share(epsilon, len(select.parts))) if has_several_parts else epsilon,
             statement=name,
             groups=groups,
-            **{**options, **_part_bounds(part, bounds, options)},
+            **{**options, **part_bounds(part, bounds, options)},
         )
         for part in select.parts
     )
     return _StatementConfig(name=name, queries=tuple(query.name for query in queries), view=select.view), queries
-
-
-def _bounds(section: Section) -> dict[str, tuple[float, float]]:
-    """Return ``bounds``: lower and upper ends by value or answer name."""
-    column_bounds = {}
-    for name, ends in section.optional("bounds", dict, {}).items():
-        numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
-        if not numbers or len(ends) != 2 or not ends[0] < ends[1]:
-            raise ConfigError(f"{section.place}: bounds.{name} must be two numbers, the lower one first")
-        column_bounds[name] = (float(ends[0]), float(ends[1]))
-    return column_bounds
-
-
-def _bounded(part: ParsedQuery) -> list[str]:
-    """Return the names under which ``bounds`` may list a part: its value, and the names of its answers."""
-    return [] if part.value is None else [part.value, *(output.name for output in part.outputs)]
-
-
-def _part_bounds(
-    part: ParsedQuery, bounds: Mapping[str, tuple[float, float]], options: Mapping[str, Any]
-) -> dict[str, float]:
-    part_bounds = part.bounds or next((bounds[word] for word in _bounded(part) if word in bounds), None)
-    if part_bounds is None and "lower" not in options and "upper" not in options:
-        part_bounds = part.literal_bounds
-    return {} if part_bounds is None else {"lower": part_bounds[0], "upper": part_bounds[1]}
-
-
-def _groups(section: Section, select: ParsedSelect, base: Path) -> dict[str, tuple[Any, ...]]:
-    declared = section.optional("groups", dict, {})
-    parsed = select.parts[0]
-    missing = [key for key in parsed.group_by if key not in declared]
-    if missing and not select.is_open_domain:
-        raise ConfigError(
-            f"{section.place}: GROUP BY {missing[0]} needs its keys declared: groups = {{ {missing[0]} = [...] }}; "
-            "unlisted keys can only be found by COUNT(*) alone, grouped by one key: join several with ||"
-        )
-    extra = [key for key in declared if key not in parsed.group_by]
-    if extra:
-        raise ConfigError(f"{section.place}: groups names {extra[0]!r}, which the query does not group by")
-    if not missing and (section.has("delta") or section.has("max_item_bytes")):
-        raise ConfigError(
-            f"{section.place}: delta and max_item_bytes are for GROUP BY a key whose values are not listed"
-        )
-    group_keys = {}
-    for key, values in declared.items():
-        if isinstance(values, dict):
-            listed = Section(f"{section.place}: groups.{key}", values, {"file"})
-            values = read_group_keys(base / listed.required("file", str), key, listed.place)
-        if not isinstance(values, list) or not values or len(set(map(repr, values))) != len(values):
-            raise ConfigError(f"{section.place}: groups.{key} must list different keys")
-        group_keys[key] = tuple(values)
-    return group_keys

@@ -186,6 +186,27 @@ def error_at(plan: QueryPlan, size: float) -> float:
     return max(_half_width(_at_size(plan, size, output)) for output in plan.outputs)
 
 
+def planned_error(plan: QueryPlan) -> float:
+    """Return the 95% error of the last answer at the declared size; for names, the rows from which one is listed."""
+    if isinstance(plan.algorithm, FrequentItems):
+        return float(top_items_for(plan.config).listing_threshold)
+    return error_at(plan, plan.config.expected or _universe(plan) or _USERS)
+
+
+def largest_useful_error(plan: QueryPlan) -> float | None:
+    """Return the largest `planned_error` that is useful: ``target_error``, or a part of the size or range, if known."""
+    query = plan.config
+    if query.target_error is not None:
+        return query.target_error
+    kind = query.parsed.aggregate
+    if (span := _range(plan, kind)) is not None:
+        return _PART * span
+    size = query.expected or _universe(plan)
+    if size is None or kind in (Aggregate.MIN, Aggregate.MAX):
+        return None
+    return _PART * (1.0 if isinstance(plan.algorithm, FrequentItems) else _largest_step(plan, kind)) * size
+
+
 def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
     """Return whether the 95% interval is too wide to be useful, compared with the answer and the expected size."""
     low, high = estimate.interval()

@@ -30,14 +30,22 @@ def check_person_budget(config: Config, plans: Sequence[QueryPlan]) -> None:
     total = planned_person_total(config, plans)
     if total.limit is None:
         return
-    for share in total.unbounded:
-        raise BudgetExceeded(f"[stream.budget] person: {share.name!r} {share.reason}")
-    if total.epsilon > total.limit * (1.0 + 1e-12):
-        largest = max(total.shares, key=lambda share: share.epsilon)
+    allowed = config.stream.person.allow_unbounded
+    for plan, share in zip(plans, total.shares, strict=True):
+        if math.isinf(share.epsilon) and plan.config.statement not in allowed:
+            raise BudgetExceeded(f"[stream.budget] person: {not_bounded(share)}")
+    bounded = total.bounded
+    if bounded.epsilon > total.limit * (1.0 + 1e-12):
+        largest = max(bounded.shares, key=lambda share: share.epsilon)
         raise BudgetExceeded(
-            f"[stream.budget] person: {total.text()}, of {total.limit:g}; {largest.name!r} takes "
+            f"[stream.budget] person: {bounded.text()}, of {total.limit:g}; {largest.name!r} takes "
             f"{largest.epsilon:.3g} of it: lower an epsilon, ask it in longer windows, or raise person"
         )
+
+
+def not_bounded(share: PersonShare) -> str:
+    """Return why a query cannot be part of a person's budget, and what to do."""
+    return f"{share.name!r} {share.reason}; or name it in allow_unbounded, and no total is promised"
 
 
 def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, sharded: bool = False) -> PersonShare:

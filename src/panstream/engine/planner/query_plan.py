@@ -160,8 +160,10 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
         ConfigError: A query cannot be answered, or the states do not fit the store.
         BudgetExceeded: Together the queries exceed the declared budget.
     """
-    on_disk = config.durability == "batch" and config.directory is not None
-    locations: tuple[Location, ...] = ("memory", "disk") if on_disk else ("memory",)
+    from panstream.engine.planner.person_division import divide_person_budget
+
+    config = divide_person_budget(config)
+    locations = state_locations(config)
     queries = [replace(query, epsilon=math.inf) if zero_noise else query for query in config.queries]
     plans = tuple(plan_query(query, config.stream, locations) for query in queries)
     if config.stream.on_bad_row == "stop":
@@ -170,6 +172,12 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     check_person_budget(config, plans)
     _check_store_size(config, plans)
     return plans
+
+
+def state_locations(config: Config) -> tuple[Location, ...]:
+    """Return where copies of states are covered."""
+    on_disk = config.durability == "batch" and config.directory is not None
+    return ("memory", "disk") if on_disk else ("memory",)
 
 
 def _check_store_size(config: Config, plans: Iterable[QueryPlan]) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Self
 from panstream.engine.config.config import Config
 from panstream.engine.config.sink import SinkState
 from panstream.engine.config.statement import Intake
+from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.public_facts import INTAKES, LIVE, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.rows.row_batch import BatchResult, RowBatch
@@ -73,7 +74,7 @@ class Engine:
         zero_noise: bool = False,
         backend: StateBackend | None = None,
     ) -> None:
-        self.config = config
+        self.config = config = divide_person_budget(config)
         self.plans: tuple[QueryPlan, ...] = plan_all(config, zero_noise=zero_noise)
         if rng is not None and not rng.is_secure:
             self.plans = tuple(

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import boolean_bytes, compute, numeric_view, pa, string_array
-from panstream.engine.config.config import Config, QueryConfig, load_config
+from panstream.engine.config.config import Config, QueryConfig
 from panstream.engine.planner.open_domain import check_key_type
+from panstream.engine.planner.person_division import divide_person_budget, load_divided_config
 from panstream.engine.rows.evaluator import Evaluator, Expression, KeyColumn, Mask, NumericColumn, Result
 from panstream.engine.rows.group_keys import KeyText, parse_group_key
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch, arrow_type
@@ -179,6 +180,7 @@ class Selector:
     """
 
     def __init__(self, config: Config) -> None:
+        config = divide_person_budget(config)
         self._stream = config.stream
         self._lookups = config.lookups
         self._queries = [query for query in config.queries if not query.of_unusable]  # that one reads no column
@@ -324,7 +326,7 @@ class Selector:
 
 def load_and_check(path: Path) -> Config:
     """Read a configuration file and check every expression in it; raise ConfigError if one is invalid."""
-    config = load_config(path)
+    config = load_divided_config(path)
     with Selector(config):
         return config
 
