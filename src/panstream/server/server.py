@@ -31,6 +31,7 @@ from panstream.distributed.two_party.session import open_stream
 from panstream.engine.arrow import pa, string_array
 from panstream.engine.config.config import Config
 from panstream.engine.planner.public_facts import ingestion_paths
+from panstream.engine.planner.sender_bounds import sender_caps
 from panstream.engine.rows.row_batch import RowBatch, RowSchema, arrow_type
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.selector import Selector
@@ -109,7 +110,8 @@ class _TlsServer:
             pages.append(privacy_page(web, service.config, service.worker.engine.plans, period))
             if web.source == "beacon":
                 self._beacons = BeaconBuffer(web, quotas, service.worker.submit, service.check_running, period)
-                pages += site.routes(self._beacons, limits.body_time)
+                caps = sender_caps(service.config.queries) if web.counter else {}
+                pages += site.routes(self._beacons, limits.body_time, caps)
         first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
         fast_path = FastPath(first, access, quotas, service.check_running, service.worker.submit)
         app = application(service, access, quotas, pages)

@@ -26,7 +26,9 @@ from panstream.engine.sql.parser import ParsedQuery, check_derived, parse
 from panstream.engine.sql.result_view import ResultView
 from panstream.errors import ConfigError, InvalidParameter, UnsupportedQuery, translate_errors
 from panstream.primitives.hashing import StringHash
+from panstream.primitives.sender_counts import CODES, COLUMN, ROW
 from panstream.primitives.toml_config import Section, load_config_file
+from panstream.privacy.person_loss import BoundedBy
 from panstream.privacy.rounding import equal_share, round_down
 
 COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date")
@@ -143,6 +145,8 @@ class QueryConfig:
     delta: float = _key(_typed(float), 0.0)  # for an open domain: with it the noise is Gaussian
     max_item_bytes: int | None = _key(_integer(1, 1024))  # for an open domain: longer names are truncated
     contributions: int | None = _key(_integer(1, 1 << 40))  # rows of one user that are protected together
+    bounded_by: BoundedBy | None = _key(_one_of(*get_args(BoundedBy)))  # what bounds the rows of one user
+    counter: str = _key(_one_of(*CODES), ROW)  # the kind of rows that senders number, if they bound their rows
     unit: Protected | None = _key(_one_of(*get_args(Protected)))  # what is protected; a user unless given
     user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
     announced: int = _key(_integer(0, MAX_PHASES), 0)  # announced intrusions that are paid for in advance
@@ -208,7 +212,7 @@ class Config:
         for query in self.queries:
             columns |= query.parsed.columns
             if query.contributions is not None:
-                columns.add(stream.user)
+                columns.add(COLUMN if query.bounded_by == "sender" else stream.user)
         needed = frozenset(column for column in columns if column is not None)
         return needed or frozenset(list(stream.columns)[:1])
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from panstream.errors import ConfigError, translate_errors
+from panstream.primitives.sender_counts import COLUMN
 from panstream.primitives.toml_config import Section
 
 Source = Literal["beacon", "log"]
@@ -36,6 +37,7 @@ BEACON = {
     "referrer": "string",
     "language": "string",
     "agent": "string",
+    COLUMN: "string",  # in which windows the browser counts the beacon
 }
 _SITE = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:]+\](?::[0-9]{1,5})?")
@@ -49,6 +51,7 @@ class WebConfig:
     source: Source = "beacon"
     origins: tuple[str, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
+    counter: bool = False  # whether browsers count what they send, and store the counts
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that the HTTP interface shows."""
@@ -82,10 +85,12 @@ def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: fl
     """Read ``[web]``; None if there is none. Raise ConfigError for columns that a beacon does not have."""
     if not top.has("web"):
         return None
-    section = Section("[web]", top.required("web", dict), {"site", "source", "origins", "trusted_proxies"})
+    section = Section("[web]", top.required("web", dict), {"site", "source", "origins", "trusted_proxies", "counter"})
     site = normalize_hostname(section.required("site", str))
     source: Source = section.choice("source", get_args(Source)) or "beacon"
-    origins = tuple(str(origin).lower() for origin in section.optional("origins", list, list(origins_of(site))))
+    counter: bool = section.optional("counter", bool, False)
+    usual = origins_of(site)[: 1 if counter else None]
+    origins = tuple(str(origin).lower() for origin in section.optional("origins", list, list(usual)))
     for origin in origins:
         if _ORIGIN.fullmatch(origin) is None:
             raise ConfigError(f"[web] origins must look like https://example.org, got {origin!r}")
@@ -99,4 +104,11 @@ def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: fl
             raise ConfigError("[stream] user must be visitor, the one column of a beacon that tells visitors apart")
         if step == 0.0:
             raise ConfigError('[store] step = "none" is not for beacons: the times of commits would reveal each one')
-    return WebConfig(site=site, source=source, origins=origins, trusted_proxies=proxies)
+    if counter and source != "beacon":
+        raise ConfigError('[web] counter is kept by browsers that send beacons: it does not go with source = "log"')
+    if counter and len(origins) != 1:
+        raise ConfigError(
+            "[web] counter needs exactly one of origins: a browser has a storage for each, so somebody who visits two "
+            "would be counted twice as often as contributions says; redirect the others to it"
+        )
+    return WebConfig(site=site, source=source, origins=origins, trusted_proxies=proxies, counter=counter)

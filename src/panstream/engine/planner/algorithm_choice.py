@@ -13,6 +13,7 @@ from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.planner.continual_user_rules import choose_continual_algorithm
 from panstream.engine.planner.open_domain import choose_heavy_hitter_sketch
 from panstream.engine.planner.secret_shared_rules import choose_shared_user_statistic
+from panstream.engine.planner.sender_bounds import check_sender_bound, limits_users
 from panstream.engine.planner.turnstile_rules import choose_turnstile_counter
 from panstream.engine.sql.parser import Aggregate
 from panstream.errors import ConfigError, InvalidParameter
@@ -55,6 +56,7 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
     name = query.parsed.aggregate.value.split("(")[0].lower()
     _check_ids(query, stream)
     _check_horizon(query, stream)
+    check_sender_bound(query, stream)
     if kind.of_users:
         _need(query, "a user column", stream.user)
         return (
@@ -68,7 +70,7 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
         raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
     if stream.weight is not None and kind is not Aggregate.SUM:
         raise InvalidParameter(f"{kind.value} does not work with signed weights; SUM({stream.weight}) can")
-    if query.contributions is not None:
+    if limits_users(query):
         _need(query, "a user column for contributions", stream.user)
     bounds: dict[str, float | None] = {}
     if kind is not Aggregate.COUNT:

@@ -13,6 +13,7 @@ from panstream.algorithms.heavy_hitters.estimates import CountedName, certain_ra
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.core.estimate import format_number
 from panstream.engine.config.config import QueryConfig, StreamConfig
+from panstream.engine.planner.sender_bounds import limits_users
 from panstream.engine.sql.formulas import Constant
 from panstream.engine.sql.result_view import AnswerComparison, ResultView
 from panstream.engine.storage.release_log import Release
@@ -46,7 +47,7 @@ def choose_heavy_hitter_sketch(query: QueryConfig, stream: StreamConfig) -> tupl
         raise InvalidParameter(f"every, horizon and releases cannot be used: {_ONCE}; use window for answers over time")
     if query.announced:
         raise InvalidParameter("any number of announced intrusions is covered, so announced need not be declared")
-    if query.contributions is not None and stream.user is None:
+    if limits_users(query) and stream.user is None:
         raise InvalidParameter("COUNT(*) needs a user column for contributions")
     algorithm = top_items_for(query).algorithm
     cells = f"{algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells"

@@ -84,7 +84,7 @@ def windows_overlap(plan: QueryPlan, stream: StreamConfig, *, sharded: bool = Fa
 def _bounded_by(plan: QueryPlan) -> BoundedBy:
     """Return what bounds the rows of one person in a state: COUNT(DISTINCT user) reads one bit however many come."""
     if plan.config.contributions is not None:
-        return "declared"
+        return plan.config.bounded_by or "declared"
     return "two_party" if isinstance(plan.algorithm, SharedStatistic) and hasattr(plan.algorithm, "cap") else "shape"
 
 
@@ -115,7 +115,8 @@ def person_lines(total: PersonTotal, person: str) -> list[str]:
         copied = f"{share.open} of them copied" if share.windows > 1 else "copied"
         if share.opening:
             copied += f", {share.opening} just opened"
-        bound = f"at most {share.contributions} rows in each, as declared" if share.contributions else "any rows"
+        by = "numbered by her sender" if share.bounded_by == "sender" else "as declared"
+        bound = f"at most {share.contributions} rows in each, {by}" if share.contributions else "any rows"
         delta = f", delta {share.delta:.2g}" if share.delta else ""
         lines.append(f"  {share.name}: epsilon {share.epsilon:.4g}{delta} ({windows}, {copied}; {bound})")
     if total.limit is not None:

@@ -17,6 +17,7 @@ from panstream.engine.planner.algorithm_choice import ENDLESS, choose_algorithm,
 from panstream.engine.planner.person_period import check_person_budget
 from panstream.engine.planner.public_facts import public_facts
 from panstream.engine.planner.secret_shared_rules import choose_shared_continual_statistic
+from panstream.engine.planner.sender_bounds import check_counter, sender_assumption
 from panstream.engine.sql.formulas import estimate_formula
 from panstream.engine.sql.parser import Aggregate, Output
 from panstream.engine.storage.sealed_box import MAX_BYTES
@@ -162,6 +163,7 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     """
     from panstream.engine.planner.person_division import divide_person_budget
 
+    check_counter(config)
     config = divide_person_budget(config)
     locations = state_locations(config)
     queries = [replace(query, epsilon=math.inf) if zero_noise else query for query in config.queries]
@@ -239,6 +241,7 @@ def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Locati
             algorithm, why = choose_shared_continual_statistic(algorithm, stream.cells)
         groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
         claim = _claim(algorithm.claim(), query, len(groups), locations, public_facts(stream, query, (), by_clock=True))
+        claim = claim.assuming(sender_assumption(query)) if query.bounded_by == "sender" else claim
         return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
 
     def refused(error: Exception) -> ConfigError:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
+from panstream.engine.planner.sender_bounds import limits_users
 from panstream.engine.reporting.statement_page import html_list, html_table, paragraph
 from panstream.engine.reporting.statement_words import (
     both_shares,
@@ -186,7 +187,7 @@ def not_protected(config: Config, plans: Sequence[QueryPlan], warnings: Sequence
         f"Someone with more than {query.contributions:,} rows, in “{query.name}”: that number was declared, and is not "
         "enforced from one batch to the next."
         for query in queries
-        if query.contributions is not None
+        if limits_users(query)
     ]
     limits += [
         f"Someone in more than {count_of(query.groups_per_user, 'group')}, in “{query.name}”: that number was declared."

@@ -170,11 +170,18 @@ class QuerySelection:
     weights: NDArray[np.int64] | None = None
     groups: NDArray[np.int64] | None = None
     names: Any = None  # an Arrow array of strings or integers: keys of an open domain
+    counted: NDArray[np.int64] | None = None  # the window in which its sender counts a row, if that bounds the rows
 
     @classmethod
     def select_all(cls, count: int, **columns: Any) -> Self:
         """Return the selection of all of ``count`` rows."""
         return cls(**{"rows": np.ones(count, bool), "unusable": np.zeros(count, bool), **columns})
+
+    def admitted(self, windows: NDArray[np.int64] | None) -> Mask | bool:
+        """Return which rows may be counted in their windows: all of them, unless their senders bound their number."""
+        if self.counted is None:
+            return True
+        return False if windows is None else self.counted == windows
 
     def part(self, start: int, stop: int) -> QuerySelection:
         """Return the selection of the rows from ``start`` to ``stop``."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from panstream.core.estimate import Estimate
 from panstream.engine.arrow import arrow_mask
 from panstream.engine.planner.query_plan import QueryPlan
+from panstream.engine.planner.sender_bounds import limits_users
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.rows.wiping import shares, wipe_array
 from panstream.engine.runtime.clocks import UNKNOWN, Schedule
@@ -129,7 +130,7 @@ class RunningQuery:
         """Return which of the chosen rows have an id, value or weight that this query cannot use."""
         kind = self.plan.config.parsed.aggregate
         bad = chosen.unusable.copy()
-        if kind.of_users or self.plan.config.contributions is not None:
+        if kind.of_users or limits_users(self.plan.config):
             assert self._ids is not None
             bad |= self._ids.unusable(rows.ids, rows.count)
         if chosen.weights is not None and kind.of_users:
@@ -156,6 +157,7 @@ class RunningQuery:
             return [self._prepare(rows, chosen, keep, None, None, None)]
         steps, reached = self.watermark_steps(marks)
         windows = None if not self.windowed else self.windows_of(marks if rows.times is None else rows.times)
+        keep = keep & chosen.admitted(windows)
         prepared: list[PreparedBatch] = []
         try:
             for step, reached_step in _distinct(np.stack([steps, reached])[:, steps > UNKNOWN]):
@@ -237,7 +239,7 @@ class RunningQuery:
     def _batch(self, rows: RowBatch, chosen: QuerySelection, part: Mask, copies: list[Any]) -> Any:
         kind = self.plan.config.parsed.aggregate
         algorithm = self.plan.algorithm
-        by_user = self.plan.config.contributions is not None and not self.plan.config.of_unusable
+        by_user = limits_users(self.plan.config) and not self.plan.config.of_unusable
         is_whole_batch = bool(part.all())  # then rows are used in place, without a copy to wipe
         ids = None
         if kind.of_users or by_user:

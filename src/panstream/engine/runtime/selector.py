@@ -21,11 +21,13 @@ from panstream.engine.planner.person_division import divide_person_budget, load_
 from panstream.engine.rows.evaluator import Evaluator, Expression, KeyColumn, Mask, NumericColumn, Result
 from panstream.engine.rows.group_keys import KeyText, parse_group_key
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch, arrow_type
+from panstream.engine.rows.sender_counts import counted_windows
 from panstream.engine.rows.wiping import wipe_array
 from panstream.engine.sql.expressions import LookupColumn
 from panstream.engine.sql.lookup_tables import LookupTable
 from panstream.engine.sql.parser import ParsedQuery
 from panstream.errors import ConfigError, InvalidParameter, UnsupportedQuery
+from panstream.primitives.sender_counts import COLUMN
 
 
 def _key_indices(column: Any, keys: Any) -> Any:
@@ -284,8 +286,12 @@ class Selector:
                     [key_column.column for key_column in keys if isinstance(key_column, KeyColumn)]
                 )
             )
+        counted = None
+        if query.contributions is not None and query.bounded_by == "sender" and query.window is not None:
+            entries = rows.columns.column(COLUMN)
+            counted = self._adopt(counted_windows(entries, query.counter, query.window, query.contributions))
         return QuerySelection(
-            rows=chosen, values=values, weights=weights, groups=groups, names=names, unusable=unusable
+            rows=chosen, values=values, weights=weights, groups=groups, names=names, unusable=unusable, counted=counted
         )
 
     def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any, unusable: Mask) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.resources import files
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from panstream.server.dashboard import asset
 from panstream.server.errors import HttpError
 from panstream.server.ingest.request_bodies import receive_small
 from panstream.server.website.beacon_buffer import MAX_BEACON, PATH, PIXEL, SCRIPT, BeaconBuffer
+from panstream.server.website.script import website_script
 
 _GIF = bytes.fromhex("47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b")
 _PAGE = re.compile(r"(https?://[^/?#]*)([^?#]*)")
@@ -21,9 +22,15 @@ _DAY = "public, max-age=86400"
 _NO_ORIGIN = "beacons are taken from the pages of declared sites only: [web] origins"
 
 
-def routes(beacons: BeaconBuffer, seconds: float) -> list[Route]:
-    """Return the routes that a website's pages use; a body has to be received within ``seconds``."""
-    script = (files(__name__) / "panstream.js").read_bytes()
+def routes(beacons: BeaconBuffer, seconds: float, caps: Mapping[tuple[str, int], int]) -> list[Route]:
+    """Return the routes that a website's pages use.
+
+    Args:
+        beacons: Where beacons go.
+        seconds: The time in which a body has to be received.
+        caps: The most rows that a browser numbers, by kind and seconds of a window.
+    """
+    script = website_script(caps)
     headers = {
         "Cache-Control": _DAY,
         "Cross-Origin-Resource-Policy": "cross-origin",

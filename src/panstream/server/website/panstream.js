@@ -3,7 +3,9 @@
   const off = n.doNotTrack == 1 || window.doNotTrack == 1 || n.globalPrivacyControl;
   const to = d.currentScript.src.replace(/[^/]*$/, "v1/beacon");
   let url, referrer = d.referrer;
-  const send = (event, value) => off || n.sendBeacon(to, JSON.stringify({ url, referrer, event, value }));
+  const count = (row, post) => post(row);
+  const post = (row) => n.sendBeacon(to, JSON.stringify(row));
+  const send = (event, value) => off || count({ url, referrer, event, value }, post);
   const view = () => {
     const now = l.pathname + l.search;
     if (now == url) return;

@@ -28,11 +28,18 @@ _SENT = {
     "beacon": "When a page opens, a small script tells this site’s counter the address of the page, the page that "
     "you came from, your browser’s language and name, and how long the page took to load; later, that an error "
     "happened in a script (not its text), and events that the site names, such as a sign-up. As with every request, "
-    "the counter sees the network address that it comes from. No cookie is set, and nothing is stored in your browser.",
+    "the counter sees the network address that it comes from.",
     "log": "The web server writes a line for every request: your network address, the page, the page that you came "
     "from and your browser’s name. The counter reads these lines. The log itself is the web server’s, and is not "
-    "covered by what this page says. No cookie is set for counting, and nothing is stored in your browser.",
+    "covered by what this page says.",
 }
+_NOTHING_STORED = " No cookie is set for counting, and nothing is stored in your browser."
+_COUNTER = (
+    " No cookie is set. The script stores how many things of a kind it has sent in the current hour, day, week or "
+    "month, so that no more of them count than the limits below allow: a few numbers, overwritten when a period is "
+    "over, with no identifier and no page. They stay in your browser, except that what is sent says which one of the "
+    "period it is. Your browser’s tools show them under IndexedDB, “panstream”; deleting this site’s data deletes them."
+)
 _OUT = {
     "beacon": "Not to be counted, turn on “Do Not Track” or “Global Privacy Control” in your browser, and the script "
     "sends nothing, or block the script",
@@ -79,7 +86,7 @@ def _page(web: WebConfig, config: Config, plans: Sequence[QueryPlan], step: floa
     ]
     sections = [
         ("In short", "".join(map(paragraph, [f"{person}.", *_rest(web, config, plans, step)]))),
-        ("What your browser sends", f"<p>{_SENT[web.source]}</p>"),
+        ("What your browser sends", f"<p>{_SENT[web.source]}{_COUNTER if web.counter else _NOTHING_STORED}</p>"),
         (
             "What is counted",
             paragraph("By how much the odds of a right guess can change at most:") + html_table(head, rows),

@@ -1,7 +1,7 @@
 """Beacons of browsers, four lines each: site and address, user agent, language (from the request), and the body.
 
-The body is a JSON object with ``url``, ``referrer``, ``event`` and ``value``, chosen by the sender. Robots are bad
-rows, as is a body that is not such an object.
+The body is a JSON object with ``url``, ``referrer``, ``event``, ``value`` and ``sender_counts``, chosen by the sender.
+Robots are bad rows, as is a body that is not such an object.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from panstream.engine.rows.row_batch import NOT_JSON, RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array, wipe_unused
 from panstream.engine.sources.formats._bots import known_bots
 from panstream.engine.sources.formats.text_columns import columns_from_spans
+from panstream.primitives.sender_counts import COLUMN
 
 LINES = 4
-_KEYS = ("url", "referrer", "event", "value")
+_KEYS = ("url", "referrer", "event", "value", COLUMN)
 _HEAD = {"agent": 1, "language": 2}  # number of the line
 OTHERS = "TV|PlayStation|Xbox|Nintendo"
 TABLETS = "iPad|Tablet|Kindle|Silk/"
