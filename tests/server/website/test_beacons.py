@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from panstream.engine.arrow import pa
 from panstream.engine.config.config import read_config
 from panstream.engine.config.website import BEACON, WebConfig, parse_network
+from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.planner.sender_bounds import sender_caps
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.sources.byte_streams import SPARE_BYTES
 from panstream.engine.sources.formats._bots import BotDetector, known_bots
@@ -24,6 +26,7 @@ from panstream.errors import ConfigError
 from panstream.server.auth import Limits, QuotaTracker
 from panstream.server.ingest.jobs import Job
 from panstream.server.website.beacon_buffer import MAX_BEACON, BeaconBuffer
+from panstream.server.website.script import website_script
 from tests.server.server_live import EXACT, Live, served, write_config
 from tests.waiting import PATIENCE
 
@@ -155,6 +158,29 @@ def test_the_script_is_small_and_stores_nothing(live: Live) -> None:
     assert len(gzip.compress(answer.body, 9)) < 1_000
     assert not any(word in answer.body for word in (b"cookie", b"localStorage", b"sessionStorage", b"indexedDB"))
     assert live.get("/panstream.js", If_None_Match=answer.headers["ETag"]).status == 304
+
+
+def test_the_script_counts_where_queries_need_it() -> None:
+    plain = website_script({})
+    counted = website_script({("view", 86_400): 8, ("view", 604_800): 12}).decode()
+    assert plain != counted.encode()
+    assert '[["view", "v", 86400, 8], ["view", "v", 604800, 12]]' in counted
+    assert "indexedDB" in counted
+    assert "Object.assign(send, { counter })" in counted
+    assert len(gzip.compress(counted.encode(), 9)) < 2_000
+
+
+def test_a_beacon_has_the_counts_of_its_sender() -> None:
+    body = b'{"url": "/", "event": "view", "sender_counts": "view:60:7:1 row:60:7:3"}'
+    columns = {"event": "string", "sender_counts": "string"}
+    data = bytearray()
+    for content in (body, b'{"url": "/", "event": "view"}', b'{"event": "view", "sender_counts": 3}'):
+        data += b"shop.example 192.0.2.1\n" + AGENT.encode() + b"\nde-AT\n" + content + b"\n"
+    end = len(data)
+    data += bytes(SPARE_BYTES)
+    batch = parse_beacons(data, end, RowSchema(columns=columns))
+    assert batch.columns.column("sender_counts").to_pylist() == ["view:60:7:1 row:60:7:3", None, None]
+    assert batch.bad.tolist() == [False, False, True]
 
 
 def test_a_browser_that_asks_first_is_told(live: Live) -> None:
@@ -362,6 +388,11 @@ def test_words_are_found_as_python_finds_them(words: list[str], texts: list[str]
         ({"store": {"directory": "s", "step": "none"}}, "not for beacons"),
         ({"web": {"site": "shop.example", "origins": ["shop.example"]}}, "origins must look like"),
         ({"web": {"site": "shop.example", "trusted_proxies": ["proxy"]}}, "trusted proxy must be"),
+        ({"web": {"site": "shop.example", "counter": True, "source": "log"}}, "does not go with source"),
+        (
+            {"web": {"site": "shop.example", "counter": True, "origins": ["https://a.example", "https://b.example"]}},
+            "exactly one of origins",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused(change: dict[str, Any], refusal: str) -> None:
@@ -372,3 +403,18 @@ def test_what_cannot_be_served_is_refused(change: dict[str, Any], refusal: str) 
     }
     with pytest.raises(ConfigError, match=refusal):
         read_config(base | change)
+
+
+def test_one_origin_is_usual_with_a_counter_and_queries_need_it() -> None:
+    query = {"name": "q", "sql": "SELECT COUNT(*) FROM web", "epsilon": 1.0, "window": "1 day", "contributions": 2}
+    base = {
+        "stream": {"name": "web", "columns": {"event": "string", "sender_counts": "string"}},
+        "query": [{**query, "bounded_by": "sender", "counter": "view"}],
+    }
+    counted = read_config({**base, "web": {"site": "shop.example", "counter": True}})
+    assert counted.web is not None
+    assert counted.web.origins == ("https://shop.example",)
+    assert sender_caps(counted.queries) == {("view", 86_400): 2}
+    plan_all(counted)
+    with pytest.raises(ConfigError, match="needs \\[web\\] counter = true"):
+        plan_all(read_config({**base, "web": {"site": "shop.example"}}))
