@@ -59,6 +59,14 @@ def require_probability(**values: float) -> None:
     _require(values, lambda value: 0 < value < 1, "in (0, 1)")
 
 
+def require_delta(**values: float) -> None:
+    """Raise InvalidParameter unless every value is at least 0 and below 1.
+
+    >>> require_delta(delta=0.0)
+    """
+    _require(values, lambda x: 0 <= x < 1, "in [0, 1)")
+
+
 def require_fraction(**values: float) -> None:
     """Require values from 0 to 1, both included."""
     _require(values, lambda value: 0 <= value <= 1, "in [0, 1]")

@@ -2,7 +2,8 @@
 
 One unit of data enters one node on every level, or as many partial sums. Each accumulator starts as noise and is
 released with fresh noise, all of decay rate kappa, so one copy at any time and all outputs lose exactly
-levels·sensitivity·kappa, for any shape of the tree. Proofs: docs/proofs/continual-tree.md and continual-papers.md.
+levels·sensitivity·kappa, for any shape of the tree. With discrete Gaussian noise of one sigma they lose
+levels·norm²/(2·sigma²) of zCDP. Proofs: docs/proofs/continual-tree.md and continual-papers.md.
 Every formula is checked against the linear program on the view matrix of the shipped code.
 """
 
@@ -14,9 +15,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 from panstream.primitives import validation as checks
-from panstream.primitives.noise.distributions import DiscreteGaussian, DiscreteLaplace
+from panstream.primitives.noise.distributions import RATE_BITS, DiscreteGaussian, DiscreteLaplace
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.rounding import equal_share
+from panstream.privacy.rounding import equal_share, round_up
+
+LEAST_ORDER = 1.001  # of Rényi divergences that totals are computed from
 
 
 @lru_cache(maxsize=256)
@@ -31,6 +34,89 @@ def tree_kappa(epsilon: float, levels: int, sensitivity: int = 1, contributions:
     checks.require_positive(epsilon=epsilon)
     checks.require_at_least(1, contributions=contributions)
     return equal_share(epsilon, levels * sensitivity * contributions)
+
+
+def tree_law(
+    epsilon: float, delta: float, levels: int, sensitivity: int, norm_square: int, contributions: int = 1
+) -> DiscreteLaplace | DiscreteGaussian:
+    """Return the noise of a tree's accumulators: of the rate `tree_kappa`, or Gaussian if there is a delta.
+
+    A Gaussian has sigma² = levels·norm_square·contributions²/(2·rho), with rho the largest zCDP that implies
+    (epsilon, delta) (continual-tree.md, Theorem 10).
+
+    Args:
+        epsilon: Loss of one copy and all outputs.
+        delta: 0 for discrete Laplace noise.
+        levels: Nodes that contain one row.
+        sensitivity: L1 norm of what one row adds to a node.
+        norm_square: Square of its L2 norm.
+        contributions: Rows of one unit.
+
+    >>> round(tree_law(1.0, 1e-6, 2, 1, 1, contributions=3).sigma, 3)
+    19.223
+    """
+    if not delta:
+        return DiscreteLaplace.at_most(tree_kappa(epsilon, levels, sensitivity, contributions))
+    checks.require_at_least(1, contributions=contributions)
+    if math.isinf(epsilon):
+        return DiscreteGaussian(None)
+    return _gaussian(Fraction(levels * norm_square * contributions**2), zcdp_rho(epsilon, delta))
+
+
+def tree_sigma(epsilon: float, delta: float, levels: int, contributions: int = 1) -> float:
+    """Return the sigma that `tree_law` has for rows of length 1."""
+    rho = zcdp_rho(epsilon, delta)
+    return 0.0 if math.isinf(rho) else contributions * math.sqrt(levels / (2.0 * rho))
+
+
+def _gaussian(square: Fraction | int, rho: float) -> DiscreteGaussian:
+    """Return the Gaussian of which moves by ``square`` in squared length lose ``rho``."""
+    return DiscreteGaussian.at_least(math.nextafter(math.sqrt(square / (2 * Fraction(rho))), math.inf))
+
+
+def gaussian_losses(moves: Sequence[tuple[DiscreteGaussian, int]], cells: int, single: int = 0) -> tuple[float, float]:
+    """Return what a copy with all outputs loses, as zCDP, and what the outputs alone lose.
+
+    Every cell starts and is released with noise of one sigma, so an output has twice its variance. The sum of two
+    discrete Gaussians is one up to a factor that depends on its parity (person-period.md, Theorem 4).
+
+    Args:
+        moves: The noise of cells, and by how much one unit moves them: the square of its L2 norm.
+        cells: How many cells one unit can move.
+        single: Squared length of the moves of cells that have no start noise, of the first kind of noise.
+    """
+    if any(law.numerator is None for law, _ in moves):
+        return math.inf, math.inf
+    rates = [Fraction(law.numerator or 0, 1 << RATE_BITS) for law, _ in moves]  # 1/(2·sigma²), exactly
+    joint = sum((rate * square for rate, (_, square) in zip(rates, moves, strict=True)), Fraction(0))
+    alone = (joint + rates[0] * single) / 2
+    slack = cells * max(_parity(law) for law, _ in moves)
+    if alone + slack >= joint:
+        return round_up(joint), round_up(joint)
+    return round_up(joint + slack), round_up(alone + slack)
+
+
+def _parity(law: DiscreteGaussian) -> float:
+    """Return how much zCDP one output can lose more than that of a Gaussian with twice the variance.
+
+    The factors of even and odd sums differ by at most exp(5q), q = exp(-pi²·sigma²), which adds
+    alpha/(alpha - 1)·5q to the Rényi divergence of order alpha: alpha·5q·1000 for the orders from 1.001 on.
+    """
+    q = math.exp(-(math.pi**2) * law.sigma**2)
+    return 5.0 * q / (LEAST_ORDER - 1.0) if q < 0.01 else math.inf
+
+
+def moment_norm_square(steps: int, degree: int, *, replaces: bool) -> int:
+    """Return the square of the L2 sensitivity of moments to one item, in units of a step to the power of ``degree``.
+
+    Bernstein parts are not negative and add up to steps**degree, so the L2 norm is at most that, and is at the ends of
+    the range. Exchanged, degree 2: with d = y - y' and s = y + y' the square of the pair's change is
+    d²·(steps² + s²), largest at s = 0 and d = 2·steps (continual-tree.md, Theorem 10).
+
+    >>> moment_norm_square(8, 2, replaces=False), moment_norm_square(8, 2, replaces=True)
+    (4096, 16384)
+    """
+    return (4 if replaces and degree == 2 else 1) * int(steps ** (2 * degree))
 
 
 def moment_sensitivity(steps: int, degree: int, *, replaces: bool) -> int:
@@ -110,5 +196,4 @@ def tables_laws(
             for table_share in shares
         )
     rho = zcdp_rho(epsilon, delta)
-    squares = [contributions**2 * levels / (2 * Fraction(rho) * table_share) for table_share in shares]
-    return tuple(DiscreteGaussian.at_least(math.nextafter(math.sqrt(square), math.inf)) for square in squares)
+    return tuple(_gaussian(contributions**2 * levels / table_share, rho) for table_share in shares)

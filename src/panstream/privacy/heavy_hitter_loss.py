@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise.distributions import DiscreteGaussian, DiscreteLaplace
-from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.composition import zcdp_rho, zcdp_tail
+from panstream.privacy.continual_loss import gaussian_losses
 from panstream.privacy.numeric_search import bisect
 
 ROW_SHARE = 0.25  # of the budget: for the rows, which answer point queries; the levels, for decoding, get the rest
@@ -59,6 +60,18 @@ def _gaussians(scale: float, levels: int, rows: int) -> tuple[DiscreteGaussian, 
     return level, DiscreteGaussian.at_least(scale * math.sqrt(rows / ROW_SHARE))
 
 
+def names_losses(level: Law, row: Law, levels: int, rows: int, contributions: int = 1) -> tuple[float, float]:
+    """Return what a copy with all answers loses, as zCDP, and what the answers alone lose, with Gaussian noise.
+
+    For adaptive inputs and an adaptively chosen copy; the cells of all contributions may coincide (names.md,
+    Theorem 3).
+    """
+    assert isinstance(level, DiscreteGaussian)
+    assert isinstance(row, DiscreteGaussian)
+    moves = [(level, levels * contributions**2), (row, rows * contributions**2)]
+    return gaussian_losses(moves, (levels + rows) * contributions)
+
+
 def _scale(epsilon: float, delta: float) -> float:
     """Return the sigma of one normal draw of sensitivity 1 with (epsilon, delta): Balle, Wang (2018), Theorem 8."""
     normal = NormalDist().cdf
@@ -95,14 +108,16 @@ def names_delta(epsilon: float, level: Law, row: Law, levels: int, rows: int) ->
 
 @lru_cache(maxsize=256)
 def names_tail(loss: float, level: Law, row: Law, levels: int, rows: int, contributions: int = 1) -> float:
-    """Return the probability that the log-odds change by more than ``loss``, up or down, exactly, and rounded up.
+    """Return a bound on the probability that the log-odds change by more than ``loss``, up or down.
 
-    That of K contributions which all have the same cells, where the change varies most. The same for both neighbours,
-    since the noise is symmetric.
+    For one event exactly, and rounded up; the same for both neighbours, since the noise is symmetric. For several
+    contributions, which may come in any order around the copy and depend on answers, the bound that zCDP gives.
     """
-    inner, k, b = _noise_sum(row, rows, contributions)
-    outer, j, a = _noise_sum(level, levels, contributions)
-    mean = 0.5 * contributions * (levels * a + rows * b)
+    if contributions > 1:
+        return zcdp_tail(names_losses(level, row, levels, rows, contributions)[0], loss)
+    inner, k, b = _noise_sum(row, rows)
+    outer, j, a = _noise_sum(level, levels)
+    mean = 0.5 * (levels * a + rows * b)
     upwards = np.append(np.cumsum(inner[::-1])[::-1], 0.0)
     downwards = np.insert(np.cumsum(inner), 0, 0.0)
     above = upwards[np.searchsorted(b * k, loss - mean - a * j, side="left")]
@@ -110,11 +125,11 @@ def names_tail(loss: float, level: Law, row: Law, levels: int, rows: int, contri
     return min(float(outer @ (above + below)) * _ROUNDING + _ABSOLUTE, 1.0)
 
 
-def _noise_sum(law: Law, count: int, contributions: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
+def _noise_sum(law: Law, count: int) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
     """Return probabilities and values of a sum of ``count`` draws, and the loss per unit of it."""
     assert isinstance(law, DiscreteGaussian)
     probabilities = _sum_probabilities(law.sigma**2, count)
-    return probabilities, np.arange(probabilities.size) - probabilities.size // 2, contributions / law.sigma**2
+    return probabilities, np.arange(probabilities.size) - probabilities.size // 2, 1.0 / law.sigma**2
 
 
 @lru_cache(maxsize=64)

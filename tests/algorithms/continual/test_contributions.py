@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.algorithms.continual import tree_base
+from panstream.algorithms.continual import first_contributions as first_contributions_module
+from panstream.algorithms.continual.first_contributions import first_contributions
 from panstream.algorithms.continual.moments import ContinualMean
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
-from panstream.algorithms.continual.tree_base import _first_contributions
 from panstream.core.monitor import Monitor
 from panstream.errors import InvalidBatch
 from panstream.testing.enumeration import snapshot
@@ -27,15 +27,15 @@ def test_first_rows_of_every_user_are_kept(users: list[int], most: int) -> None:
     for user in users:
         seen[user] += 1
         expected.append(int(seen[user] <= most))
-    assert _first_contributions(users, len(users), most).tolist() == expected
+    assert first_contributions(users, len(users), most).tolist() == expected
     names = [f"user {user}" for user in users]
-    assert _first_contributions(names, len(users), most).tolist() == expected
+    assert first_contributions(names, len(users), most).tolist() == expected
 
 
 @pytest.mark.parametrize("shape", ["list", "chunks", "dictionary", "numbers", "coded numbers", "bytes"])
 def test_users_with_the_same_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
     """Whoever knows the key can choose ids whose hashes are equal; here all are."""
-    monkeypatch.setattr(tree_base, "hash_items", lambda ids, key, out: out.fill(7))
+    monkeypatch.setattr(first_contributions_module, "hash_items", lambda ids, key, out: out.fill(7))
     numbers = [5, 6, 5, 5, -5, 6, 1 << 40, 5]
     names = ["ann", "bob", "ann", "ann", "an", "bob", "anna", "ann"]
     users: Any = {
@@ -46,14 +46,14 @@ def test_users_with_the_same_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, sh
         "coded numbers": pa.array(numbers).dictionary_encode(),
         "bytes": pa.array([name.encode() for name in names]),
     }[shape]
-    assert _first_contributions(users, 8, 1).tolist() == [1, 1, 0, 0, 1, 0, 1, 0]
-    assert _first_contributions(users, 8, 2).tolist() == [1, 1, 1, 0, 1, 1, 1, 0]
+    assert first_contributions(users, 8, 1).tolist() == [1, 1, 0, 0, 1, 0, 1, 0]
+    assert first_contributions(users, 8, 2).tolist() == [1, 1, 1, 0, 1, 1, 1, 0]
 
 
 def test_many_users() -> None:
     users = np.arange(100_000) % 70_000
-    assert _first_contributions(users, users.size, 1).sum() == 70_000
-    assert _first_contributions(users, users.size, 2).sum() == 100_000
+    assert first_contributions(users, users.size, 1).sum() == 70_000
+    assert first_contributions(users, users.size, 2).sum() == 100_000
 
 
 def test_a_batch_counts_a_user_at_most_so_often() -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panstream.algorithms.continual.laplace_sum_tails import error_bound
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree, _LeastSquaresState, _max_noise
+from panstream.algorithms.continual.noise_sum_tails import error_bound
 from panstream.core.catalogue import ALGORITHMS
 from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from panstream.algorithms.continual.laplace_sum_tails import noise_variance
+from panstream.algorithms.continual.noise_sum_tails import noise_variance
 from panstream.algorithms.continual.windowed_sum import WindowedSum, _cover, _max_nodes
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise import SeededSource

@@ -64,7 +64,8 @@ def test_the_chance_of_a_larger_loss_is_exact(
     for times in (0.5, 1.0, 2.0):
         exact = float(outer @ (np.abs(change) > times * epsilon) @ inner)
         found = names_tail(times * epsilon, level, row, levels, rows, contributions)
-        assert exact <= found < exact * (1 + 1e-7) + 1e-15
+        assert exact <= found
+        assert contributions > 1 or found < exact * (1 + 1e-7) + 1e-15  # several: a bound for adaptive inputs
     assert names_tail(epsilon, level, row, levels, rows, contributions) > delta
     assert names_tail(0.0, level, row, levels, rows, contributions) == pytest.approx(1.0)
 
@@ -77,8 +78,8 @@ def test_the_chance_of_a_larger_loss_is_told_in_the_claim() -> None:
     normal = stats.norm.sf(1 / mu - mu / 2) + stats.norm.sf(1 / mu + mu / 2)
     assert sketch.loss_exceeds() == pytest.approx(normal, rel=0.05)
     assert 1e-5 < sketch.loss_exceeds() < 4e-5
-    assert "must not depend on earlier answers" in sketch.claim().note
-    told = float(sketch.claim().note.partition("at most ")[2].partition(";")[0])
+    assert sketch.claim().inputs == "adaptive"
+    told = float(sketch.claim().note.partition("at most ")[2])
     assert sketch.loss_exceeds() <= told < 1.01 * sketch.loss_exceeds()
     several = replace(sketch, contributions=3).claim().note
     assert several.startswith("two streams differ in at most 3 row(s)") and "e^epsilon" in several

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panstream.algorithms.continual.laplace_sum_tails import _laplace_sum_tail, error_bound
+from panstream.algorithms.continual.noise_sum_tails import _laplace_sum_tail, error_bound
 from panstream.algorithms.planning.continual import (
     average_bound,
     binary_bound,

@@ -34,6 +34,8 @@ def continual_specimens() -> list[Specimen]:
         "ContinualCount": ContinualCount(epsilon=0.5, horizon=1000),
         "ContinualCount, unbounded": ContinualCount(epsilon=0.5),
         "ContinualCount, three contributions": ContinualCount(epsilon=0.5, horizon=1000, contributions=3),
+        "ContinualCount, Gaussian": ContinualCount(epsilon=0.5, delta=1e-6, horizon=1000),
+        "ContinualCount, Gaussian, unbounded": ContinualCount(epsilon=0.5, delta=1e-6, contributions=3),
         "SimpleCounterI": SimpleCounterI(epsilon=0.5, horizon=100),
         "SimpleCounterII": SimpleCounterII(epsilon=0.5, horizon=100),
         "EventCounter": EventCounter(epsilon=0.5, horizon=100),
@@ -58,6 +60,11 @@ def continual_specimens() -> list[Specimen]:
     ]
     numbers: dict[str, tuple[Any, float]] = {
         "ContinualSum": (ContinualSum(epsilon=1.0, horizon=100, lower=0.0, upper=8.0), 2400.0),
+        "ContinualSum, Gaussian": (ContinualSum(epsilon=1.0, delta=1e-6, horizon=100, lower=0.0, upper=8.0), 2400.0),
+        "ContinualVariance, Gaussian": (
+            ContinualVariance(epsilon=4.0, delta=1e-6, horizon=1, lower=0.0, upper=8.0),
+            4.0 * 600 / 599,
+        ),
         "ContinualMean": (ContinualMean(epsilon=4.0, horizon=100, lower=0.0, upper=8.0), 4.0),
         "ContinualMean, replace": (
             ContinualMean(epsilon=4.0, horizon=100, lower=0.0, upper=8.0, adjacency="replace"),

@@ -144,7 +144,7 @@ def test_tables_without_start_noise_are_caught() -> None:
 
 def test_the_loss_of_a_user_and_of_one_of_her_records() -> None:
     claim = StreamingTables(domain=TWO, epsilon=1.0, delta=1e-6, horizon=3, contributions=4).claim()
-    assert (claim.unit, claim.epsilon, claim.delta, claim.inputs) == ("user", 1.0, 1e-6, "fixed")
+    assert (claim.unit, claim.epsilon, claim.delta, claim.inputs) == ("user", 1.0, 1e-6, "adaptive")
     assert claim.event_epsilon is not None
     assert claim.event_epsilon <= 0.25
     pure = StreamingTables(domain=TWO, epsilon=1.0, horizon=3).claim()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from panstream.algorithms.continual.laplace_sum_tails import noise_variance
+from panstream.algorithms.continual.noise_sum_tails import noise_variance
 from panstream.algorithms.continual.partial_sum_counter import IDLE, SlotBatch
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.intrusion_transform import PartialSums

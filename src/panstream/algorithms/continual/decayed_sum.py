@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Bounds
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, error_bound
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, error_bound
 from panstream.algorithms.continual.partial_sum_counter import (
     CounterAnswer,
     PartialSumCounter,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, GridBatch
-from panstream.algorithms.continual.laplace_sum_tails import error_bound
+from panstream.algorithms.continual.noise_sum_tails import error_bound
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual.tree_shape import node_draws
 from panstream.core.estimate import Estimate, Estimates

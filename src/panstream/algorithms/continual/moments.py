@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, Outside
-from panstream.algorithms.continual.laplace_sum_tails import half_width
+from panstream.algorithms.continual.noise_sum_tails import Law, half_width
 from panstream.algorithms.continual.tree_base import Arrays, GridTree, TreeState
 from panstream.core.estimate import Estimate, symmetric_interval
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.primitives.noise import DiscreteLaplace
 from panstream.privacy.claim import Adjacency
-from panstream.privacy.continual_loss import moment_sensitivity
+from panstream.privacy.continual_loss import moment_norm_square, moment_sensitivity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +50,9 @@ class _Moments(GridTree):
             raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
         if self.steps > self.max_steps:
             raise InvalidParameter(f"resolution must leave at most 2**20 steps, got {self.steps}")
+        if self.delta and self.resolution is None:  # stored with the state
+            steps = self.gaussian_steps(self.default_steps, self.degree)
+            object.__setattr__(self, "resolution", (self.upper - self.lower) / steps)
 
     @property
     def grid(self) -> Grid:
@@ -76,6 +78,11 @@ class _Moments(GridTree):
     def sensitivity(self) -> int:
         """Return by how much one event changes the parts at most, in L1 norm."""
         return moment_sensitivity(self.steps, self.degree, replaces=self.replaces)
+
+    @property
+    def norm_square(self) -> int:
+        """Return the square of the L2 norm of the same."""
+        return moment_norm_square(self.steps, self.degree, replaces=self.replaces)
 
     @property
     @abstractmethod
@@ -133,7 +140,7 @@ class _Moments(GridTree):
         self.require_tick(state.ticks)
         return self.from_totals(self.engine.totals(state), what, self.engine.law(state.epoch))
 
-    def from_totals(self, total: NDArray[np.float64], what: str, law: DiscreteLaplace) -> Estimate:
+    def from_totals(self, total: NDArray[np.float64], what: str, law: Law) -> Estimate:
         """Return the same from the sums of all parts, their variance last; ``law`` is that of the newest draws."""
         if self.replaces:
             raise NotSupported('other moments than its own need adjacency="add-remove"')
@@ -145,9 +152,7 @@ class _Moments(GridTree):
             raise NotSupported(f"{type(self).__name__} has no {what}")
         return self._linear(total, what, weights, law)
 
-    def _linear(
-        self, total: NDArray[np.float64], what: str, weights: NDArray[np.float64], law: DiscreteLaplace
-    ) -> Estimate:
+    def _linear(self, total: NDArray[np.float64], what: str, weights: NDArray[np.float64], law: Law) -> Estimate:
         """Return a linear combination of the parts, whose noise has a known distribution."""
         unit = float(self.sensitivity)
         largest = float(np.abs(weights).max())
@@ -180,9 +185,7 @@ class _Moments(GridTree):
         """Return the smallest and largest possible answer."""
         return self.support
 
-    def describe(
-        self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
-    ) -> Estimate:
+    def describe(self, value: float, error: float, law: Law, released: tuple[int, ...], slots: int) -> Estimate:
         """Return the estimate; without data its value is NaN, its error infinite, its interval all of ``support``."""
         return self._estimate_for(self.label, self.support, value, error, released)
 
@@ -225,7 +228,7 @@ class ContinualMean(_Moments):
         lower: Lower end of the range of a value.
         upper: Upper end of the range of a value.
         resolution: Length of a step, a 2**20th of the range by default. Sums are exact below
-            2**53 steps.
+            2**53 steps. With a ``delta``, steps are at least a 2**20th of the noise.
         adjacency: "add-remove" or "replace".
 
     Until the noisy count is twice its standard error the answer is called "mean (no data)" and is NaN.
@@ -291,7 +294,8 @@ class ContinualVariance(_Moments):
     Args:
         lower: Lower end of the range of a value.
         upper: Upper end of the range of a value.
-        resolution: Length of a step; a 2**12th of the range by default, at least a 2**20th.
+        resolution: Length of a step; a 2**12th of the range by default, at least a 2**20th. With a
+            ``delta``, the square of a step is at least a 2**20th of the noise.
         adjacency: "add-remove" or "replace".
         population: Divide by the count instead of the count less one.
 
@@ -313,7 +317,7 @@ class ContinualVariance(_Moments):
 
     population: bool = False
 
-    def from_totals(self, total: NDArray[np.float64], what: str, law: DiscreteLaplace) -> Estimate:
+    def from_totals(self, total: NDArray[np.float64], what: str, law: Law) -> Estimate:
         """Return a variance of either kind, or another moment."""
         if what not in ("var_pop", "var_samp") or self.replaces:
             return _Moments.from_totals(self, total, what, law)

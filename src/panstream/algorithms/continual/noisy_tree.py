@@ -9,20 +9,20 @@ closed nodes whose parents are still open. The state holds only running totals o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
+from panstream.algorithms.continual.noise_sum_tails import Law, NoiseParts
 from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_CAPACITY, TreeShape, epoch_of
 from panstream.primitives.codec import FieldLayout, noised, public, published
 from panstream.primitives.kernels.algorithms.noisy_tree import advance, count_closings
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import DiscreteLaplace, NoiseSource
-from panstream.privacy.continual_loss import tree_kappa
+from panstream.primitives.noise import DiscreteGaussian, NoiseSource
+from panstream.privacy.continual_loss import gaussian_losses, tree_law
 
 _CHUNK = 1 << 12  # numbers of leaves taken in at a time
 
@@ -50,7 +50,11 @@ class TreeState:
 
 @dataclass(frozen=True, slots=True)
 class NoisyTree:
-    """A tree of vectors of ``width`` numbers: of the shape ``bounded``, or one tree per epoch without a horizon."""
+    """A tree of vectors of ``width`` numbers: of the shape ``bounded``, or one tree per epoch without a horizon.
+
+    ``sensitivity`` is the L1 norm of what a row adds, for Laplace noise, and ``norm_square`` the square of its L2 norm,
+    for Gaussian noise.
+    """
 
     epsilon: float
     sensitivity: int
@@ -58,14 +62,29 @@ class NoisyTree:
     width: int
     one_step_ticks: bool
     bounded: TreeShape | None
+    delta: float = field(default=0.0, kw_only=True)
+    norm_square: int = field(default=1, kw_only=True)
 
     def shape(self, epoch: int) -> TreeShape:
         """Return the tree of an epoch; with a horizon there is only one."""
         return TreeShape.of_epoch(epoch, self.one_step_ticks) if self.bounded is None else self.bounded
 
-    def law(self, epoch: int = 0) -> DiscreteLaplace:
+    def law(self, epoch: int = 0) -> Law:
         """Return the distribution of every draw in an epoch."""
-        return _law(self.epsilon, self.shape(epoch).rows, self.sensitivity, self.contributions)
+        rows = self.shape(epoch).rows
+        return _law(self.epsilon, self.delta, rows, self.sensitivity, self.norm_square, self.contributions)
+
+    def gaussian_losses(self) -> tuple[float, float]:
+        """Return the loss of a copy with all outputs, and that of the outputs alone, as zCDP."""
+        losses = []
+        for epoch in range(EPOCHS if self.bounded is None else 1):
+            law = self.law(epoch)
+            assert isinstance(law, DiscreteGaussian)
+            rows = self.shape(epoch).rows
+            one_level = self.norm_square * self.contributions**2
+            cells = rows * self.width * self.contributions
+            losses.append(gaussian_losses([(law, rows * one_level)], cells, self.one_step_ticks * one_level))
+        return max(joint for joint, _ in losses), max(outputs for _, outputs in losses)
 
     def variance_of_draw(self, epoch: int) -> float:
         """Return the variance of a draw, in the unit in which ``totals`` and ``close`` report variances."""
@@ -73,7 +92,11 @@ class NoisyTree:
 
     def add_noise(self, rows: NDArray[np.int64], epoch: int, rng: NoiseSource) -> None:
         """Add one draw to every number of whole rows."""
-        rng.add_discrete_laplace(rows.reshape(-1), self.law(epoch))
+        law = self.law(epoch)
+        if isinstance(law, DiscreteGaussian):
+            rng.add_discrete_gaussian(rows.reshape(-1), law)
+        else:
+            rng.add_discrete_laplace(rows.reshape(-1), law)
 
     @property
     def rows(self) -> int:
@@ -233,9 +256,7 @@ class NoisyTree:
         return int(done), int(closed)
 
 
-@lru_cache(maxsize=1024)
-def _law(epsilon: float, rows: int, sensitivity: int, contributions: int) -> DiscreteLaplace:
-    return DiscreteLaplace.at_most(tree_kappa(epsilon, rows, sensitivity, contributions))
+_law = lru_cache(maxsize=1024)(tree_law)
 
 
 def _copied(value: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Bounds, Grid, GridBatch, Outside, Protects
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, error_bound, laplace_at_rate, noise_variance
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, error_bound, laplace_at_rate, noise_variance
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import InvalidParameter

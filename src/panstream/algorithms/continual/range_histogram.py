@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Grid, Outside
+from panstream.algorithms.continual.noise_sum_tails import Law
 from panstream.algorithms.continual.tree_base import Arrays, GridTree, TreeState
 from panstream.algorithms.continual.tree_shape import node_draws
 from panstream.core.estimate import Estimate, format_number
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.kernels.algorithms.noisy_tree import count_cells
-from panstream.primitives.noise import DiscreteLaplace
 
 _MAX_NODES = 1 << 17
 _EXTREME_LEVEL = 0.95  # of what is stated about a minimum or maximum
@@ -119,6 +119,11 @@ class RangeHistogram(GridTree):
         return self.depth
 
     @property
+    def norm_square(self) -> int:
+        """Return the same: every node moves by 1."""
+        return self.depth
+
+    @property
     def label(self) -> str:
         """Return what the estimate is called."""
         return _name(self.quantile)
@@ -155,7 +160,7 @@ class RangeHistogram(GridTree):
         sizes = [[1 / self.branching**level] * self.branching**level for level in range(1, self.depth + 1)]
         return np.concatenate(sizes)
 
-    def from_totals(self, total: NDArray[np.float64], quantile: float, law: DiscreteLaplace) -> Estimate:
+    def from_totals(self, total: NDArray[np.float64], quantile: float, law: Law) -> Estimate:
         """Return a quantile from the counts of all nodes, with their variance last."""
         value, error = self._read_off(total[:-1], quantile, total[-1])
         is_finite = math.isfinite(value)

@@ -74,7 +74,7 @@ class ContinualSum(GridTree):
         lower: Lower end of the range of a value.
         upper: Upper end of the range of a value.
         resolution: Length of a step; the larger bound over 2**20 by default. Sums are exact
-            below 2**53 steps.
+            below 2**53 steps. With a ``delta``, steps are at least a 2**20th of the noise.
 
     Examples:
         >>> monitor = ContinualSum(epsilon=1.0, horizon=24, lower=0.0, upper=5.0).start()
@@ -90,6 +90,13 @@ class ContinualSum(GridTree):
     resolution: float | None = None
     outside: Outside = "clip"
     unit: Protects = "event"
+
+    def check(self) -> None:
+        """Check the range, and choose the resolution for Gaussian noise; it is stored with the state."""
+        GridTree.check(self)
+        if self.delta and self.resolution is None:
+            reach = max(abs(self.lower), abs(self.upper))
+            object.__setattr__(self, "resolution", reach / self.gaussian_steps(_STEPS))
 
     @property
     def grid(self) -> Grid:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Bounds, Outside
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, half_width
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, half_width
 from panstream.core.algorithm import Algorithm
 from panstream.core.estimate import Estimate, symmetric_interval
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported

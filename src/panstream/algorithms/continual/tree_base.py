@@ -15,15 +15,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.algorithms.continual.first_contributions import first_contributions
 from panstream.algorithms.continual.grid import Grid, GridBatch
-from panstream.algorithms.continual.laplace_sum_tails import error_bound
+from panstream.algorithms.continual.noise_sum_tails import Law, error_bound
 from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_CAPACITY, MOST_LEVELS, TreeShape
@@ -31,19 +32,20 @@ from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout
-from panstream.primitives.hashing import derive
-from panstream.primitives.hashing.items import hash_items
-from panstream.primitives.inputs import Dictionary, ItemBatch, Strings, items
 from panstream.primitives.memory.scratch import Scratch, wipe
-from panstream.primitives.noise import DiscreteLaplace, NoiseSource
-from panstream.privacy.continual_loss import tree_kappa
+from panstream.primitives.noise import NoiseSource
+from panstream.privacy.claim import Claim
+from panstream.privacy.composition import zcdp_epsilon, zcdp_rho, zcdp_tail
+from panstream.privacy.continual_loss import tree_kappa, tree_sigma
+from panstream.privacy.person_loss import WindowLoss
 
 __all__ = ["SLOT_TOTAL", "Arrays", "GridTree", "Tree", "TreeBatch", "TreeState"]
 
 _CHUNK = 1 << 12  # numbers of leaves that are added up at a time
-_INTEGER_BYTES = 8
 _SMALLEST_RATE = 2.0**-42  # rates are multiples of 2**-52: a smaller one would be rounded by more than a thousandth
 _LARGEST_RATE = 1 << 10  # from which on DiscreteLaplace.at_most raises
+_SMALLEST_SIGMA = 2.0**-5  # as in DiscreteGaussian.at_least
+_LARGEST_SIGMA = 2.0**20
 SLOT_TOTAL = 1 << 40  # largest total of a slot
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -69,6 +71,8 @@ class Tree(Ticker[TreeState]):
     """Base of the tree algorithms. Subclasses give what an event adds to a leaf, and how sums are decoded.
 
     Args:
+        delta: 0 for discrete Laplace noise, whose loss is at most ``epsilon``; above 0 for discrete Gaussian noise,
+            which grows with the square root of the levels: one copy and all outputs lose (epsilon, delta).
         horizon: How many ticks there will be at most; without one the error is about 1.6 times as large.
         one_step_ticks: Every slot is filled and closed in one step by ``tick_many``; ``update`` and
             ``tick`` are refused, and an open slot needs no noise.
@@ -80,14 +84,41 @@ class Tree(Ticker[TreeState]):
     state_type: ClassVar[type[Any]] = TreeState
     proof: ClassVar[str] = "continual-tree.md"
 
+    delta: float = 0.0
     one_step_ticks: bool = False
     contributions: int | None = None
     levels: int | None = None
     capacity: int | None = None
 
     def __post_init__(self) -> None:
-        Ticker.__post_init__(self)
+        self._check_numbers()
+        checks.require_delta(delta=self.delta)
         self._choose_shape()
+        Ticker.__post_init__(self)
+        if self.delta:
+            self._check_gaussian()
+        else:
+            self._check_rates()
+
+    def _check_gaussian(self) -> None:
+        if math.isinf(self.epsilon):
+            return
+        if self.gaussian_scale(EPOCHS - 1) * math.sqrt(self.norm_square) > _LARGEST_SIGMA:
+            raise InvalidParameter(
+                f"epsilon must be larger for items of {self.sensitivity} steps, or the resolution coarser, "
+                f"got epsilon={self.epsilon} and delta={self.delta}"
+            )
+        if self.gaussian_scale(0) * math.sqrt(self.norm_square) < _SMALLEST_SIGMA:
+            raise InvalidParameter(
+                f"epsilon must be smaller: less noise cannot be drawn exactly, got epsilon={self.epsilon}"
+            )
+
+    def gaussian_scale(self, epoch: int) -> float:
+        """Return sigma for items of length 1, which follows from the levels of an epoch and the budget."""
+        rows = self.shape(epoch).rows
+        return tree_sigma(self.epsilon, self.delta, rows, contributions=self.contributions or 1)
+
+    def _check_rates(self) -> None:
         rows = self.engine.shape(EPOCHS - 1).rows
         if tree_kappa(self.epsilon, rows, self.sensitivity, self.contributions or 1) < _SMALLEST_RATE:
             raise InvalidParameter(
@@ -109,19 +140,24 @@ class Tree(Ticker[TreeState]):
         if self.levels is not None:
             checks.require_integer_in_range(1, MOST_LEVELS, levels=self.levels)
         if self.capacity is None:
-            shape = TreeShape.best(self.horizon, self.one_step_ticks, self.levels)
+            shape = TreeShape.best(self.horizon, self.one_step_ticks, self.levels, gaussian=self.delta > 0)
             object.__setattr__(self, "levels", shape.levels)
             object.__setattr__(self, "capacity", shape.capacity)
             return
         if self.levels is None or not 1 <= self.capacity <= MOST_CAPACITY:
             raise InvalidParameter(f"capacity must be in 1..{MOST_CAPACITY} and needs levels=, got {self.capacity}")
-        if self.engine.shape(0).slots < self.horizon:
+        if self.shape(0).slots < self.horizon:
             raise InvalidParameter(f"capacity must leave room for horizon={self.horizon}, got capacity={self.capacity}")
 
     @property
     @abstractmethod
     def sensitivity(self) -> int:
         """Return the L1 norm of what one protected unit changes in a leaf."""
+
+    @property
+    def norm_square(self) -> int:
+        """Return the square of the L2 norm of the same."""
+        return self.sensitivity**2
 
     @property
     def width(self) -> int:
@@ -155,8 +191,53 @@ class Tree(Ticker[TreeState]):
     @property
     def engine(self) -> NoisyTree:
         """Return the tree of accumulators that holds the sums."""
-        shape = None if self.horizon is None else TreeShape(self.levels or 1, self.capacity or 1, self.one_step_ticks)
-        return _engine(self.epsilon, self.sensitivity, self.contributions or 1, self.width, self.one_step_ticks, shape)
+        return _engine(
+            self.epsilon,
+            self.sensitivity,
+            self.contributions or 1,
+            self.width,
+            self.one_step_ticks,
+            None if self.horizon is None else self.shape(0),
+            delta=self.delta,
+            norm_square=self.norm_square if self.delta else 1,
+        )
+
+    def shape(self, epoch: int) -> TreeShape:
+        """Return the tree of an epoch; with a horizon there is only one."""
+        if self.horizon is None:
+            return TreeShape.of_epoch(epoch, self.one_step_ticks)
+        return TreeShape(self.levels or 1, self.capacity or 1, self.one_step_ticks)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the public parameters that rebuild this value; a delta of 0 is left out, as stored states do."""
+        parameters = Ticker.parameters(self)
+        if not self.delta:
+            del parameters["delta"]
+        return parameters
+
+    def claim(self) -> Claim:
+        """Return the joint loss of one copy at any time and all outputs."""
+        claim = Ticker.claim(self)
+        if not self.delta or not claim.is_private:
+            return claim
+        rho = zcdp_rho(self.epsilon, self.delta) / (self.contributions or 1) ** 2
+        event = claim.event_epsilon and min(zcdp_epsilon(rho, self.delta), self.epsilon)
+        return replace(claim, delta=self.delta, event_epsilon=event)
+
+    def window_loss(self) -> WindowLoss:
+        """Return what one unit loses to a state with and without a copy of it."""
+        claim = self.claim()
+        loss = WindowLoss.of_claim(claim)
+        if not claim.delta:
+            return loss
+        joint, answers = self.engine.gaussian_losses()
+        return replace(loss, rho_joint=joint, rho_answers=answers)
+
+    def loss_exceeds(self, times: float = 1.0) -> float:
+        """Return an upper bound on the probability that one unit loses more than ``times`` epsilon."""
+        if not self.claim().delta:
+            return 0.0
+        return zcdp_tail(self.engine.gaussian_losses()[0], times * self.epsilon)
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the layout of the levels' accumulators, the released sums and the public clock."""
@@ -179,7 +260,7 @@ class Tree(Ticker[TreeState]):
             if users is None:
                 self.add_up(steps.rows, total)
                 return TreeBatch(total, len(steps))
-            keep = _first_contributions(users, len(steps), self.contributions or 1)
+            keep = first_contributions(users, len(steps), self.contributions or 1)
             retained = GridBatch(steps.rows[keep.view(bool)], (keep,))
             try:
                 self.add_up(retained.rows, total)
@@ -263,9 +344,7 @@ class Tree(Ticker[TreeState]):
         """Return values and standard errors, slot by slot, from the estimated sums of all parts."""
         return sums[:, 0] * self.scale, np.sqrt(variances) * self.scale
 
-    def describe(
-        self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...], slots: int
-    ) -> Estimate:
+    def describe(self, value: float, error: float, law: Law, released: tuple[int, ...], slots: int) -> Estimate:
         """Return the estimate after ``slots`` slots with its interval."""
         draws = (error / self.scale) ** 2 / law.variance if law.variance else 0.0
         return self.make_estimate(value, error, ((draws, law),), released, slots)
@@ -306,66 +385,16 @@ class GridTree(Tree):
         """Raise InvalidParameter if range or resolution are out of range."""
         _ = self.grid
 
+    def gaussian_steps(self, most: int, degree: int = 1) -> int:
+        """Return how many steps a range may have for Gaussian noise that is drawn exactly: a power of two."""
+        scale = 2.0 * self.gaussian_scale(EPOCHS - 1)  # the L2 norm is at most twice the number of steps, to a power
+        if scale == 0.0:
+            return most
+        return min(most, 1 << max(0, math.floor(math.log2(_LARGEST_SIGMA / scale) / degree)))
+
     def read(self, values: Any) -> GridBatch:
         """Return the checked rows of a batch as steps of the grid."""
         return self.grid.read(values)
 
 
 _engine = lru_cache(maxsize=256)(NoisyTree)
-
-
-def _first_contributions(users: Any, rows: int, max_contributions: int) -> NDArray[np.uint8]:
-    """Return 1 for every row among its user's first ``max_contributions`` rows of the batch, else 0.
-
-    The caller wipes the result, which depends on single rows.
-
-    >>> _first_contributions(["ann", "bob", "ann", "ann"], 4, 2).tolist()
-    [1, 1, 1, 0]
-    """
-    from panstream.primitives.kernels.algorithms.noisy_tree import keep_first_rows
-
-    # Ids are compared byte by byte where hashes agree: a collision would let one user's rows displace another's. The
-    # hash table lies in scratch memory and is wiped with it.
-    ids = items(users, name="users")
-    try:
-        if len(ids) != rows:
-            raise InvalidBatch(f"users must have one id per row, got {len(ids)} for {rows} rows")
-        keep = np.empty(rows, np.uint8)
-        with Scratch() as scratch:
-            hashes = scratch.array(rows, np.uint64)
-            addresses = scratch.array(rows, np.uint64)
-            lengths = scratch.array(rows, np.int64)
-            hash_items(ids, derive(0, "contributions"), hashes)
-            _id_spans(ids, addresses, lengths, scratch)
-            size = 2 << max(rows, 1).bit_length()
-            table = scratch.array(size, np.int64)
-            counts = scratch.array(size, np.int64)
-            counts.fill(0)
-            keep_first_rows(hashes, addresses, lengths, max_contributions, table, counts, keep)
-    finally:
-        ids.wipe()
-    return keep
-
-
-def _id_spans(ids: ItemBatch, addresses: NDArray[np.uint64], lengths: NDArray[np.int64], scratch: Scratch) -> None:
-    """Write the memory address and the length in bytes of every row's id."""
-    from panstream.primitives.kernels.algorithms.noisy_tree import row_addresses
-
-    for row, part in ids.spans():
-        values = part.values if isinstance(part, Dictionary) else part
-        if isinstance(values, Strings):
-            offsets = values.offsets
-            data = values.data
-        else:
-            offsets = np.arange(len(values) + 1) * _INTEGER_BYTES
-            data = values.values.view(np.uint8)
-        address = np.uint64(data.ctypes.data)
-        rows = slice(row, row + len(part))
-        if not isinstance(part, Dictionary):
-            row_addresses(offsets, address, addresses[rows], lengths[rows])
-            continue
-        starts = scratch.array(len(values), np.uint64)
-        sizes = scratch.array(len(values), np.int64)
-        row_addresses(offsets, address, starts, sizes)
-        np.take(starts, part.codes, out=addresses[rows], mode="clip")  # codes are in range; "raise" would buffer
-        np.take(sizes, part.codes, out=lengths[rows], mode="clip")

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, error_bound
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, error_bound
 from panstream.algorithms.continual.partial_sum_counter import (
     CounterAnswer,
     PartialSumCounter,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts, half_width, laplace_at_rate, noise_variance
+from panstream.algorithms.continual.noise_sum_tails import Law, NoiseParts, half_width, laplace_at_rate, noise_variance
 from panstream.algorithms.continual_users.ones_counter import PublicView, SetBitCounter
 from panstream.algorithms.continual_users.release_strategies import StrategyInputs
 from panstream.algorithms.density.presence import Presence
@@ -16,7 +16,6 @@ from panstream.algorithms.randomized_bits import CoinPair, score_interval
 from panstream.core.estimate import Estimate
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import DiscreteLaplace
 
 _ROUNDS = 3  # iterations: the best weight of the start depends on the density that is being estimated
 
@@ -161,7 +160,7 @@ class ContinualDensity(SetBitCounter):
             interval_rule=rule,
         )
 
-    def _parts(self, share: float, noise: float, law: DiscreteLaplace) -> NoiseParts:
+    def _parts(self, share: float, noise: float, law: Law) -> NoiseParts:
         """Return the draws in the decoded number (ones now) - share·(ones at the start)."""
         start_weight = share if self.pays_per_release else 1.0 - share
         first = [(start_weight**2, laplace_at_rate(self.strategy.start))] if self.strategy.start else []

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.laplace_sum_tails import laplace_at_rate
+from panstream.algorithms.continual.noise_sum_tails import Law, laplace_at_rate
 from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual.tree_shape import EPOCHS
@@ -78,7 +78,7 @@ class PublicView:
 
     sums: NDArray[np.float64]
     noise: float  # variance of each sum, in ones
-    law: DiscreteLaplace
+    law: Law
     start: NDArray[np.int64]
     released: tuple[int, ...] = ()
 
@@ -378,7 +378,7 @@ class SetBitCounter(Ticker[SetBitState]):
         many = "one tree per epoch" if self.horizon is None else f"a tree of {strategy.levels} level(s)"
         return f"{many} over the changes, {_NAMES[strategy.method]}"
 
-    def noise_at(self, ticks: int) -> tuple[float, DiscreteLaplace]:
+    def noise_at(self, ticks: int) -> tuple[float, Law]:
         """Return the variance of the noise in the answer after ``ticks`` ticks, and the distribution of its draws."""
         return (
             (self.law.variance, self.law)

@@ -31,7 +31,8 @@ from panstream.primitives.inputs import ItemBatch, items
 from panstream.primitives.memory.scratch import Scratch, wipe
 from panstream.primitives.noise import DiscreteGaussian, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.heavy_hitter_loss import Law, names_laws, names_tail
+from panstream.privacy.heavy_hitter_loss import Law, names_laws, names_losses, names_tail
+from panstream.privacy.person_loss import WindowLoss
 from panstream.privacy.rounding import rounded_up
 
 
@@ -168,15 +169,23 @@ class FrequentItems(ShardableTables[FrequentState]):
             self.contributions,
             delta=0.0 if math.isinf(self.epsilon) else self.delta,
             intrusions=Intrusions(unannounced=1, announced=-1),
-            inputs="fixed" if self.delta else "adaptive",
+            inputs="adaptive",
             releases=self.releases,
         )
         if not claim.delta:
             return claim
         chance = rounded_up(self.loss_exceeds())
-        bound = f"the odds change by more than e^epsilon with a probability of at most {chance}"
-        note = f"{bound}; rows and the moment of the copy must not depend on earlier answers"
+        note = f"the odds change by more than e^epsilon with a probability of at most {chance}"
         return replace(claim, note="; ".join(filter(None, [claim.note, note])))
+
+    def window_loss(self) -> WindowLoss:
+        """Return what one unit loses to a state with and without a copy of it."""
+        claim = self.claim()
+        loss = WindowLoss.of_claim(claim)
+        if not claim.delta:
+            return loss
+        joint, answers = names_losses(*self.laws, self.levels, self.rows, self.contributions or 1)
+        return replace(loss, rho_joint=joint, rho_answers=answers)
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the layout of both tables and of the number of draws in every cell."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from panstream.algorithms.continual.laplace_sum_tails import half_width
+from panstream.algorithms.continual.noise_sum_tails import half_width
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.density.presence import PresenceBatch
 from panstream.algorithms.density.universe import Members

@@ -57,6 +57,8 @@ class SharedContinual(SharedStatistic):
             raise InvalidParameter(
                 f"{self.statistic} is no statistic of a tree with a horizon and add-remove adjacency"
             )
+        if reader.delta:
+            raise InvalidParameter("delta is for one machine: what two machines add up has Laplace noise")
         object.__setattr__(self, "reader", reader)
         plain = LeastSquaresTree(epsilon=1.0, horizon=reader.horizon, radices=tuple(self.radices))
         object.__setattr__(self, "radices", plain.radices)

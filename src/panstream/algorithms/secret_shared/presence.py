@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.laplace_sum_tails import half_width
+from panstream.algorithms.continual.noise_sum_tails import half_width
 from panstream.algorithms.density.graph_density import GraphDensity
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.density.presence import Presence, PresenceBatch

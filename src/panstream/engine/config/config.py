@@ -142,7 +142,7 @@ class QueryConfig:
     window: float | None = _key(Section.duration)  # seconds; each window has a new state
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     groups_per_user: int | None = _key(_integer(1, 1 << 20))  # groups that one user can be in; all if not declared
-    delta: float = _key(_typed(float), 0.0)  # for an open domain: with it the noise is Gaussian
+    delta: float = _key(_typed(float), 0.0)  # for counts of rows, and what is computed from them: Gaussian noise
     max_item_bytes: int | None = _key(_integer(1, 1024))  # for an open domain: longer names are truncated
     contributions: int | None = _key(_integer(1, 1 << 40))  # rows of one user that are protected together
     bounded_by: BoundedBy | None = _key(_one_of(*get_args(BoundedBy)))  # what bounds the rows of one user
@@ -330,7 +330,7 @@ def _queries(
 def _queries_in_window(
     section: Section, stream: StreamConfig, lookups: Mapping[str, LookupTable], base: Path
 ) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
-    """Return one [[query]] and the queries for its states, which divide its epsilon evenly."""
+    """Return one [[query]] and the queries for its states, which divide its epsilon and delta evenly."""
     statement = section.required("sql", str)
     is_divided = not section.has("epsilon") and stream.person.epsilon is not None
     epsilon = 0.0 if is_divided else section.positive_number("epsilon")
@@ -351,6 +351,8 @@ def _queries_in_window(
     has_several_parts = len(select.parts) > 1
     groups = read_groups(section, select, base)
     options = _present_values(section, QueryConfig)
+    if has_several_parts and "delta" in options:
+        options["delta"] = options["delta"] / len(select.parts)
     bounds = read_bounds(section)
     unused = set(bounds) - {word for part in select.parts for word in bounded_names(part)}
     if unused:

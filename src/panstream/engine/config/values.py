@@ -51,10 +51,8 @@ def read_groups(section: Section, select: ParsedSelect, base: Path) -> dict[str,
     extra = [key for key in declared if key not in parsed.group_by]
     if extra:
         raise ConfigError(f"{section.place}: groups names {extra[0]!r}, which the query does not group by")
-    if not missing and (section.has("delta") or section.has("max_item_bytes")):
-        raise ConfigError(
-            f"{section.place}: delta and max_item_bytes are for GROUP BY a key whose values are not listed"
-        )
+    if not missing and section.has("max_item_bytes"):
+        raise ConfigError(f"{section.place}: max_item_bytes is for GROUP BY a key whose values are not listed")
     group_keys = {}
     for key, values in declared.items():
         if isinstance(values, dict):

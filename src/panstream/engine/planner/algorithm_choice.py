@@ -58,6 +58,10 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
     _check_horizon(query, stream)
     check_sender_bound(query, stream)
     if kind.of_users:
+        if query.delta:
+            raise InvalidParameter(
+                f"delta is for queries about rows; {kind.value} has noise in its bits, which gains nothing by it"
+            )
         _need(query, "a user column", stream.user)
         return (
             choose_shared_user_statistic(query, stream, releases_of(query))
@@ -78,6 +82,7 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
         bounds = {"lower": query.lower, "upper": query.upper}
     common: dict[str, Any] = {
         "epsilon": query.epsilon,
+        "delta": query.delta,
         "horizon": None if releases_of(query) == ENDLESS else releases_of(query),
         "contributions": query.contributions,
         **bounds,

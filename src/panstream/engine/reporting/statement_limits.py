@@ -132,7 +132,7 @@ def _notes(plans: Sequence[QueryPlan]) -> dict[str, list[str]]:
                 f"ε = {rounded_up(claim.epsilon)}, δ = {claim.delta:.3g} means that no probability changes by more "
                 "than the factor e to the power ε, and δ on top. The bounds above hold with a probability of 1 - "
                 f"{rounded_up(plan.loss_exceeds())}, over the noise that was drawn; those for twice the ε with 1 - "
-                f"{rounded_up(plan.loss_exceeds(2.0))}. The moment of a break-in must not depend on earlier answers."
+                f"{rounded_up(plan.loss_exceeds(2.0))}."
             )
         for text in texts:
             notes.setdefault(text, []).append(plan.config.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import GridBatch
-from panstream.algorithms.continual.laplace_sum_tails import error_bound, half_width
+from panstream.algorithms.continual.noise_sum_tails import error_bound, half_width
 from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.tree_base import Arrays, Tree
 from panstream.algorithms.continual.tree_shape import TreeShape
@@ -30,12 +30,8 @@ from panstream.primitives import validation as checks
 from panstream.primitives.kernels.models.contingency import count, count_pairs
 from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
-from panstream.privacy.claim import Claim
-from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
-from panstream.privacy.continual_loss import tables_laws
-from panstream.privacy.rounding import equal_share, round_up
+from panstream.privacy.continual_loss import gaussian_losses, tables_laws
 
-_FIXED = "records and the moment of the copy must not depend on earlier answers"
 _MAX_CELLS = 1 << 22
 _ONES = Fraction(3, 10)  # share of the budget for one-way tables
 _PAIRS = Fraction(7, 10)
@@ -86,27 +82,19 @@ class StreamingTables(Tree):
     needs_horizon: ClassVar[bool] = True
 
     domain: Domain
-    delta: float = 0.0
 
     def check(self) -> None:
-        """Raise InvalidParameter unless domain, delta and horizon fit; choose the tree's levels and capacity."""
+        """Raise InvalidParameter unless domain and horizon fit."""
         if not isinstance(self.domain, Domain) or len(self.domain) < 2:
             raise InvalidParameter("domain must be a Domain of two attributes or more")
-        if not 0 <= self.delta < 1:
-            raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
         if self.horizon is None or self.one_step_ticks:
             raise InvalidParameter("horizon must be given, and one_step_ticks must not: slots take many records")
         if self.width > _MAX_CELLS:
             raise InvalidParameter(f"all tables have {self.width:,} cells, above the limit of {_MAX_CELLS:,}")
-        if self.capacity is None:
-            gaussian = self.delta > 0
-            shape = TreeShape.best(self.horizon, one_step_ticks=False, levels=self.levels, gaussian=gaussian)
-            object.__setattr__(self, "levels", shape.levels)
-            object.__setattr__(self, "capacity", shape.capacity)
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters; the domain as JSON."""
-        return Tree.parameters(self) | {"domain": self.domain.to_json()}
+        return Tree.parameters(self) | {"domain": self.domain.to_json(), "delta": self.delta}
 
     @classmethod
     def from_parameters(cls, parameters: dict[str, Any]) -> Self:
@@ -127,6 +115,11 @@ class StreamingTables(Tree):
         return len(_attributes(len(self.domain)))
 
     @property
+    def norm_square(self) -> int:
+        """Return the same."""
+        return self.sensitivity
+
+    @property
     def label(self) -> str:
         """Return the name of the estimate."""
         return "records"
@@ -143,26 +136,13 @@ class StreamingTables(Tree):
             TreeShape(self.levels or 1, self.capacity or 1, one_step_ticks=False),
             self.domain.sizes,
             self.laws,
+            delta=self.delta,
         )
 
     @property
     def laws(self) -> tuple[DiscreteLaplace | DiscreteGaussian, ...]:
         """Return the noise of a cell of each table: those of single attributes first, then of pairs in order."""
         return _laws(self.epsilon, self.delta, self.levels or 1, self.domain.sizes, self.contributions or 1)
-
-    def claim(self) -> Claim:
-        """Return the loss of one record, with one copy of the state."""
-        base = Tree.claim(self)
-        rows = self.contributions
-        if not self.delta or not base.is_private:
-            return base
-        event = None  # loss of one of a user's K records: rho/K² of zCDP, and never more than epsilon/K
-        if rows is not None:
-            rho = zcdp_rho(self.epsilon, self.delta) / rows**2
-            event = min(zcdp_epsilon(rho, self.delta), round_up(equal_share(self.epsilon, rows)))
-        # For streams that depend on earlier answers, there is no proof for Gaussian noise (docs/proofs/adaptive.md).
-        note = "; ".join(filter(None, [base.note, _FIXED]))
-        return replace(base, delta=self.delta, inputs="fixed", event_epsilon=event, note=note)
 
     def read(self, values: Any) -> GridBatch:
         """Return the codes of records: a mapping of columns, a list of mappings, a table, or Records of the domain."""
@@ -322,6 +302,12 @@ class _TablesEngine(NoisyTree):
     def variance_of_draw(self, epoch: int) -> float:
         """Return 1, since the variance of a draw differs between tables; `decode` multiplies it in."""
         return 1.0
+
+    def gaussian_losses(self) -> tuple[float, float]:
+        """Return the loss of a copy with all outputs, and that of the outputs alone, as zCDP."""
+        levels = self.shape(0).rows
+        moves = [(law, levels * self.contributions**2) for law in self.laws if isinstance(law, DiscreteGaussian)]
+        return gaussian_losses(moves, levels * self.contributions * len(moves))
 
     def add_noise(self, rows: NDArray[np.int64], epoch: int, rng: NoiseSource) -> None:
         """Add one draw to every cell, table by table; ``rows`` have the cells of all tables."""

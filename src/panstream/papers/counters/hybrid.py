@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts
 from panstream.algorithms.continual.partial_sum_counter import IDLE, CounterAnswer, PartialSumCounter, Shape, TickState
 from panstream.core.registry import find_algorithm
 from panstream.errors import InvalidBytes, InvalidParameter

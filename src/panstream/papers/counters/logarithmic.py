@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from panstream.algorithms.continual.laplace_sum_tails import NoiseParts
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts
 from panstream.algorithms.continual.partial_sum_counter import Shape, SlotBatch, TickState
 from panstream.papers.counters.intrusion_transform import AccumulatorClosing, AccumulatorOpening, PartialSums
 from panstream.primitives.noise import NoiseSource

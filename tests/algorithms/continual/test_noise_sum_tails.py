@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from panstream.algorithms.continual.laplace_sum_tails import _laplace_sum_tail, error_bound, half_width, noise_variance
+from panstream.algorithms.continual.noise_sum_tails import _laplace_sum_tail, error_bound, half_width, noise_variance
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise import DiscreteLaplace
 

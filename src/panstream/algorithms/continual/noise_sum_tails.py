@@ -1,4 +1,4 @@
-"""Tails of a sum of discrete Laplace draws: intervals and error bounds for continual counters."""
+"""Tails of a sum of noise: intervals and error bounds for continual counters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from statistics import NormalDist
 
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import DiscreteLaplace
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace
 from panstream.privacy.numeric_search import bisect, minimise
 
-NoiseParts = Sequence[tuple[float, DiscreteLaplace]]
+Law = DiscreteLaplace | DiscreteGaussian
+NoiseParts = Sequence[tuple[float, Law]]
 """Numbers of draws, each with its distribution, in an answer; a draw of weight w <= 1 counts as w**2 draws."""
 
 
@@ -67,7 +69,7 @@ def half_width(level: float, parts: NoiseParts, normal: float = 0.0) -> float:
     """Return half the width of a two-sided interval at ``level`` for the sum of these draws and a normal error.
 
     Draws of different scales are replaced by fewer equal ones with the same variance and at least the same kurtosis,
-    which makes the interval a little wider, never narrower than the normal one.
+    which makes the interval a little wider, never narrower than the normal one. Gaussian draws sum to a normal error.
 
     Args:
         level: Coverage of the interval.
@@ -77,9 +79,12 @@ def half_width(level: float, parts: NoiseParts, normal: float = 0.0) -> float:
     variance = noise_variance(parts) + normal
     if variance == 0.0:
         return 0.0
+    # Half a step more in either case, since the draws are integers and the quantile is that of continuous draws.
+    squares = [draws * law.sigma**2 for draws, law in parts if draws and isinstance(law, DiscreteGaussian)]
+    if squares:  # sigma² exceeds the variance where sigma is small and tails are heavier than those of a normal error
+        return NormalDist().inv_cdf((1.0 + level) / 2.0) * math.sqrt(max(math.fsum(squares) + normal, variance)) + 0.5
     fourth = math.fsum(draws * law.variance**2 for draws, law in parts)
     equal = max(1, min(200, math.floor(variance**2 / fourth + 1e-9))) if fourth else 200
-    # Half a step more, since the draws are integers and the quantile is that of continuous draws.
     return _unit_quantile((1.0 - level) / 2.0, equal) * math.sqrt(variance) + 0.5
 
 
@@ -89,16 +94,19 @@ def error_bound(beta: float, parts: NoiseParts) -> float:
     P(|S| >= x) <= 2·exp(-theta·x)·prod E exp(theta·X) for every theta below the smallest kappa, with
     E exp(theta·X) = (cosh kappa - 1)/(cosh kappa - cosh theta). All even cumulants of X are positive, so
     log E exp(theta·w·X) <= w**2·log E exp(theta·X) for w <= 1: weighted draws may be counted by their squared weights.
+    A discrete Gaussian has log E exp(theta·X) <= theta²·sigma²/2 (Canonne, Kamath, Steinke 2020, Corollary 17).
     """
     checks.require_probability(beta=beta)
-    noisy = [(draws, law.kappa) for draws, law in parts if draws and math.isfinite(law.kappa)]
+    noisy = [(draws, law.kappa) for draws, law in parts if draws and isinstance(law, DiscreteLaplace)]
+    noisy = [(draws, kappa) for draws, kappa in noisy if math.isfinite(kappa)]
+    square = math.fsum(draws * law.sigma**2 for draws, law in parts if isinstance(law, DiscreteGaussian))
     if not noisy:
-        return 0.0
+        return math.sqrt(2.0 * square * math.log(2.0 / beta))
     smallest = min(kappa for _, kappa in noisy)
 
     def bound(theta: float) -> float:
         moment = math.fsum(draws * _log_moment(theta, kappa) for draws, kappa in noisy)
-        return (moment + math.log(2.0 / beta)) / theta
+        return (moment + 0.5 * square * theta**2 + math.log(2.0 / beta)) / theta
 
     return bound(minimise(bound, 1e-9 * smallest, smallest * (1.0 - 1e-12)))
 
