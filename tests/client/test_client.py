@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import inspect
 import json
 import socketserver
 import threading
@@ -462,3 +463,32 @@ def test_a_token_is_made_once_and_shown_once(tmp_path: Path) -> None:
     assert (tmp_path / "tokens").read_text().startswith("gate ingest,read ")
     assert made.stdout.strip() not in (tmp_path / "tokens").read_text()
     assert run(app, ["token", str(tmp_path / "tokens"), "gate"]).exit_code == 2
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_examples_of_the_readme_run(live: Live, number: int) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    example = readme.split("<!-- run by tests/client: it needs a server -->\n```python\n")[number + 1].split("```")[0]
+    assert "http://127.0.0.1:8080" in example
+    exec(compile(example.replace("http://127.0.0.1:8080", f"http://{live.host}:{live.port}"), "README.md", "exec"), {})
+
+
+def test_both_clients_take_the_same_settings() -> None:
+    one, other = (inspect.signature(kind) for kind in (panstream.Client, panstream.AsyncClient))
+    assert one == other
+    for name in ("releases", "announce_intrusion"):
+        assert list(inspect.signature(getattr(panstream.Client, name)).parameters) == list(
+            inspect.signature(getattr(panstream.AsyncClient, name)).parameters
+        )
+
+
+def test_a_scheme_that_does_not_fit_the_server_is_named(live: Live, tmp_path: Path) -> None:
+    secure = panstream.Client(f"https://{live.host}:{live.port}", stream="visits", retry=QUICK)
+    with pytest.raises(ServerUnreachable, match="has no certificate, its address begins with http://"):
+        secure.open()
+    identity = Authority(tmp_path).issue("server")
+    settings = {"certificate": identity.certificate, "private_key": identity.key}
+    with served(write_config(tmp_path), **settings) as server:
+        plain = panstream.Client(f"http://127.0.0.1:{server.port}", stream="visits", retry=QUICK)
+        with pytest.raises(ServerUnreachable, match="has a certificate, its address begins with https://"):
+            plain.open()

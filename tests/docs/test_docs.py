@@ -10,7 +10,7 @@ from panstream.audit.claims import runner
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"(?<!needs a server -->\n)^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 UNBREAKABLE = re.compile(r"`[^`]*`|\$[^$]*\$|\]\([^)]*\)|<[^>]*>")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 

@@ -15,6 +15,7 @@ TEXTS = [
     ROOT / "mkdocs.yml",
     *(ROOT / "src").rglob("*.py"),
     *(ROOT / "examples").rglob("*.py"),
+    *(path for path in (ROOT / "packaging").rglob("*") if path.suffix in (".service", ".yml", ".yaml")),
 ]
 INSTEAD = {
     r"is there already": "already exists",

@@ -1,6 +1,7 @@
 """Prometheus itself: its tool understands our files and figures, and a real one scrapes a server."""
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -22,6 +23,28 @@ def test_its_tool_understands_the_configurations() -> None:
     files = sorted(map(str, PACKAGING.rglob("prometheus.yml")))
     assert len(files) == 2
     subprocess.run(["promtool", "check", "config", "--syntax-only", *files], check=True, capture_output=True)
+
+
+def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    series = yaml.safe_load((Path(__file__).parent / "alerts_test.yml").read_text())
+    test = tmp_path / "test.yml"
+    test.write_text(yaml.safe_dump({**series, "rule_files": [str(PACKAGING / "alerts.yml")]}))
+    done = subprocess.run(["promtool", "test", "rules", str(test)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rules = yaml.safe_load((PACKAGING / "alerts.yml").read_text())["groups"][0]["rules"]
+    fired = {one["alertname"] for one in series["tests"][0]["alert_rule_test"] if one.get("exp_alerts")}
+    assert fired == {rule["alert"] for rule in rules}
+
+
+def test_every_metric_that_is_named_exists() -> None:
+    """In documentation, alerts and Grafana's dashboard."""
+    root = PACKAGING.parent
+    texts = [*(root / "docs").rglob("*.md"), *PACKAGING.glob("*.yml"), *PACKAGING.rglob("*.json"), root / "README.md"]
+    named = {name for path in texts for name in re.findall(r"\bpanstream_[a-z_]+\b", path.read_text("utf-8"))}
+    code = (root / "src" / "panstream" / "server" / "service.py").read_text("utf-8")
+    known = set(re.findall(r"\bpanstream_[a-z_]+\b", code))
+    others = {"panstream_answers", "panstream_info"}  # the sink's table, and what Prometheus makes of an info family
+    assert not {name.removesuffix("_total") for name in named} - known - others
 
 
 def _ask(address: str, query: str) -> list[dict[str, object]]:

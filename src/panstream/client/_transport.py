@@ -52,6 +52,13 @@ class RetryPolicy:
         self.sleep(min(self.max_delay, max(server_delay, self.initial_delay * 2.0**number)))
 
 
+_TLS = ": if the server has a certificate, its address begins with https://"
+_SCHEME_HINTS = {
+    **dict.fromkeys([("http", name) for name in ("RemoteDisconnected", "BadStatusLine", "ConnectionResetError")], _TLS),
+    ("https", "SSLError"): ": if the server has no certificate, its address begins with http://",
+}
+
+
 class HttpConnection:
     """An HTTP connection that is opened when needed, and reopened when lost. Not thread-safe."""
 
@@ -112,7 +119,10 @@ class HttpConnection:
                 self.unanswered |= status != 429
             if number + 1 < self._retry.max_attempts:
                 self._retry.delay(number, wait)
-        raise ServerUnreachable(f"no answer after {self._retry.max_attempts} tries; the last one ended with {reason}")
+        hint = _SCHEME_HINTS.get((urlsplit(self._url).scheme, reason), "")
+        raise ServerUnreachable(
+            f"no answer after {self._retry.max_attempts} tries; the last one ended with {reason}{hint}"
+        )
 
     def _exchange(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> tuple[int, Any, str | None]:
         connection = self._open()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ParamSpec, Self, TypeVar
 
+from panstream.client._transport import RetryPolicy
 from panstream.client.client import Client, DeliveryReport
 
 P = ParamSpec("P")
@@ -20,10 +21,52 @@ class AsyncClient:
         async with panstream.AsyncClient(url, stream="visits", producer="gate-7") as client:
             await client.send([{"user": "u1", "region": "north"}])
             await client.flush()
+
+    Args:
+        url: The server, such as https://host:port.
+        stream: The name of the stream.
+        token: What ``panstream token`` printed; needed unless the server listens on loopback
+            only.
+        producer: A name for this sender, never for a person: the server stores it, and how many
+            batches it sent. Without one, a random name is used and given up when the client is
+            closed.
+        batch_rows: Rows per batch.
+        connections: How many batches may be in flight at a time; more than the server's
+            ``in_flight``, 32 by default, are of no use.
+        pace: Send one batch every ``pace`` seconds, empty if there are no rows, so that the
+            number of batches says nothing about rows. At most ``batch_rows`` rows go at a time;
+            the others, and ``flush``, wait their turn.
+        compression: None, "gzip" or "zstd".
+        ca_file: Certificates to trust, PEM.
+        retry: How often and for how long to try again.
     """
 
-    def __init__(self, url: str, **settings: Any) -> None:
-        self._client = Client(url, **settings)
+    def __init__(
+        self,
+        url: str,
+        *,
+        stream: str,
+        token: str | None = None,
+        producer: str | None = None,
+        batch_rows: int = 10_000,
+        connections: int = 2,
+        pace: float | None = None,
+        compression: str | None = None,
+        ca_file: str | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self._client = Client(
+            url,
+            stream=stream,
+            token=token,
+            producer=producer,
+            batch_rows=batch_rows,
+            connections=connections,
+            pace=pace,
+            compression=compression,
+            ca_file=ca_file,
+            retry=retry,
+        )
         self._lock = asyncio.Lock()
 
     @property
@@ -57,9 +100,11 @@ class AsyncClient:
         """Return the stream and its queries, with their claims."""
         return await self._ask(self._client.queries)
 
-    async def releases(self, query: str | None = None, **options: Any) -> list[dict[str, Any]]:
-        """Return published releases, oldest first."""
-        return await self._ask(self._client.releases, query, **options)
+    async def releases(
+        self, query: str | None = None, *, since: str | None = None, limit: int = 1_000
+    ) -> list[dict[str, Any]]:
+        """Return published releases, oldest first; of one query, since a time (UTC), the latest ``limit``."""
+        return await self._ask(self._client.releases, query, since=since, limit=limit)
 
     async def listen(self, query: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """Yield past releases, then each new one as it is published."""

@@ -100,11 +100,12 @@ def _parse_line(line: str, label: str) -> tuple[bytes, TokenGrant]:
     return bytes.fromhex(digest), TokenGrant(name=name, scopes=scope_set)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Authenticator:
     """Checks tokens. With ``hashes`` None, requests to a loopback name need none."""
 
     hashes: tuple[tuple[bytes, TokenGrant], ...] | None
+    path: Path | None = None
 
     @classmethod
     def load(cls, path: Path | None, host: str) -> Authenticator:
@@ -120,7 +121,17 @@ class Authenticator:
         grants = _read(path)
         if not grants:
             raise InvalidParameter(f"{path.name} holds no token; create one with: panstream token {path.name} NAME")
-        return cls(tuple(grants))
+        return cls(tuple(grants), path)
+
+    def reload(self) -> int:
+        """Read the token file again and return its number of tokens; an empty file revokes all of them.
+
+        Raises:
+            InvalidParameter: If the file cannot be read or is invalid; the tokens stay as they are.
+        """
+        if self.path is not None:
+            self.hashes = tuple(_read(self.path))
+        return len(self.hashes or ())
 
     def check(self, headers: Mapping[str, str], scope: str | None) -> TokenGrant:
         """Return the grant of a request's token; ``scope`` None needs no token.

@@ -132,7 +132,9 @@ class _TlsServer:
         self._tls = tls
         self._listening = listening
         self._started = started
+        self._access = access
         self._stop_requested = False
+        self._reload_requested = False
         self._skip_grace = False
         self.signal: int | None = None  # that stopped the server
 
@@ -153,11 +155,24 @@ class _TlsServer:
         """Request a stop, from any thread."""
         self._stop_requested = True
 
+    def reload_tokens(self) -> None:
+        """Request that the token file be read again, from any thread."""
+        self._reload_requested = True
+
+    def _reload_tokens(self) -> None:
+        self._reload_requested = False
+        try:
+            print(f"panstream: {self._access.reload()} tokens are valid now", file=sys.stderr)
+        except InvalidParameter as error:
+            print(f"panstream: the tokens stay as they were: {error}", file=sys.stderr)
+
     async def _serve(self) -> None:
         with self._handling_signals():
             self._start()
             while not self._stop_requested:
                 await asyncio.sleep(_TICK)
+                if self._reload_requested:
+                    self._reload_tokens()
             await self._shut_down()
 
     def _start(self) -> None:
@@ -202,6 +217,8 @@ class _TlsServer:
             yield
             return
         previous_handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        if self._access.path is not None and sys.platform != "win32":
+            previous_handlers[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: self.reload_tokens())
         try:
             yield
         finally:

@@ -237,6 +237,9 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
 
     yield InfoMetricFamily("panstream", "The running version.", {"version": __version__})
     yield GaugeMetricFamily("panstream_failed", "1 while the state cannot be stored.", float(failed))
+    yield GaugeMetricFamily(
+        "panstream_waiting", "1 while the system's clock is ahead, so that no answers are drawn.", float(engine.jumped)
+    )
     yield CounterMetricFamily("panstream_intrusions", "Intrusions announced, ever.", len(engine.intrusions))
     release_counter = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])
     loss = GaugeMetricFamily("panstream_epsilon", "Privacy loss that a query's claim names.", labels=["query", "unit"])

@@ -165,6 +165,7 @@ def test_metrics_tell_only_what_is_public(live: Live) -> None:
     assert families == {
         "panstream_info",
         "panstream_failed",
+        "panstream_waiting",
         "panstream_intrusions_total",
         "panstream_releases_total",
         "panstream_epsilon",
