@@ -1,11 +1,9 @@
 """Losses of one person over a period: enumerated on the shipped algorithms, and counted by brute force."""
 
-import functools
 import itertools
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,17 +11,16 @@ from hypothesis import strategies as st
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
+from panstream.audit.claims.person_periods import ABSENT, COMES, PeriodEnumeration, consecutive_windows
 from panstream.errors import InvalidParameter
 from panstream.privacy.bitmap_loss import outputs_loss
 from panstream.privacy.claim import Claim
 from panstream.privacy.joint_loss import present_probability
 from panstream.privacy.person_history import AskedQuery, worst_total
 from panstream.privacy.person_loss import PERIOD, PersonShare, PersonTotal, WindowLoss
-from panstream.testing.enumeration import Enumerator, Stream, enumerate_streams, release, update
+from panstream.testing.enumeration import Enumerator, Stream, enumerate_streams, release
 
 DAY = 86_400.0
-ABSENT = update([])
-COMES = update([0])
 
 
 def weights(first: float, high: float, kappa: float, signs: tuple[int, ...]) -> list[float]:
@@ -122,25 +119,9 @@ def test_without_a_proof_answers_cost_what_a_copy_does(algorithm: Any) -> None:
     assert loss.answers == loss.unused == loss.joint == algorithm.claim().epsilon
 
 
-def period_loss(algorithm: Any, looks: list[int | None]) -> float:
-    """Return the largest loss over whole periods: one state per window, all behaviours in all windows at once.
-
-    ``looks`` says for every window after which step its state is copied.
-    """
-    enumerator = Enumerator(algorithm, window=(-2, 3))
-    windows = []
-    for look in looks:
-        laws = [
-            enumerator.view_law(world, look) for world in enumerate_streams([None, None, release()], [ABSENT, COMES])
-        ]
-        views = list(dict.fromkeys(view for law in laws for view in law))
-        windows.append(np.array([[float(law.get(view, 0)) for view in views] for law in laws]))
-    worst = 1.0
-    for first, second in itertools.product(itertools.product(*windows), repeat=2):
-        likely, unlikely = (functools.reduce(np.multiply.outer, world).ravel() for world in (first, second))
-        possible = likely > 0
-        worst = max(worst, float((likely[possible] / unlikely[possible]).max()))
-    return math.log(worst)
+def period_loss(algorithm: Any, looks: tuple[int | None, ...]) -> float:
+    """Return the largest loss over whole periods: ``looks`` says for every window after which step it is copied."""
+    return PeriodEnumeration(consecutive_windows(algorithm, len(looks)), [looks])().loss
 
 
 ONE_BIT = OptBern(universe=1, epsilon=1.0)
@@ -155,26 +136,26 @@ def share(windows: int, *, open_: int = 1, opening: int = 0) -> PersonShare:
 @pytest.mark.parametrize("look", [0, 1, 2, 3])
 def test_two_windows_and_one_copy_of_the_shipped_bits(look: int) -> None:
     """The claim is reached by the worst copy, one between two arrivals, and never exceeded."""
-    worst = max(period_loss(ONE_BIT, [look, None]), period_loss(ONE_BIT, [None, look]))
+    worst = max(period_loss(ONE_BIT, (look, None)), period_loss(ONE_BIT, (None, look)))
     assert worst <= share(2).epsilon + 1e-12
     if look == 1:
         assert worst == pytest.approx(share(2).epsilon, rel=1e-6)
 
 
 def test_three_windows_and_one_copy_of_the_shipped_bits() -> None:
-    worst = max(period_loss(ONE_BIT, [1 if window == seen else None for window in range(3)]) for seen in range(3))
+    worst = max(period_loss(ONE_BIT, tuple(1 if window == seen else None for window in range(3))) for seen in range(3))
     assert worst <= share(3).epsilon + 1e-12
     assert worst == pytest.approx(share(3).epsilon, rel=1e-6)
 
 
 def test_what_is_left_out_of_the_account_exceeds_it() -> None:
-    two_copies = period_loss(ONE_BIT, [1, 1])
+    two_copies = period_loss(ONE_BIT, (1, 1))
     assert two_copies > share(2).epsilon
     assert two_copies <= share(2, open_=2).epsilon + 1e-12
-    just_opened = period_loss(ONE_BIT, [1, 0])
+    just_opened = period_loss(ONE_BIT, (1, 0))
     assert just_opened > share(2).epsilon
     assert just_opened <= share(2, opening=1).epsilon + 1e-12
-    assert period_loss(ONE_BIT, [1, None, None]) > share(2).epsilon  # a state was lost, and its successor not charged
+    assert period_loss(ONE_BIT, (1, None, None)) > share(2).epsilon  # a state was lost, and its successor not charged
 
 
 def test_coming_once_before_all_releases_is_not_the_worst() -> None:

@@ -24,6 +24,7 @@ from panstream.audit.claims.cases.continual import _slots, _with_added, _with_ev
 from panstream.audit.claims.cases.distinct import _id_in
 from panstream.audit.claims.cases.known_mistakes import _Unnoticed
 from panstream.audit.claims.exact import presence_scenarios
+from panstream.audit.claims.person_periods import PeriodEnumeration, consecutive_windows, one_copy
 from panstream.papers.counters.binary import BinaryMechanism
 from panstream.papers.counters.hybrid import HybridMechanism
 from panstream.primitives.noise import Coin, DiscreteLaplace
@@ -67,6 +68,13 @@ def noisier(factor: float) -> Callable[[Any], Any]:
 @sabotage("noise scale halved")
 def _() -> Case:
     return presence(altered(OptBern, noisier(2.0)))
+
+
+@sabotage("noise scale halved, one person over two windows")
+def _() -> Case:
+    case = next(case for case in cases_in("person_periods") if case.name == "One person, two windows of OptBern")
+    windows = consecutive_windows(altered(OptBern, noisier(2.0))(universe=1, epsilon=1.0), 2)
+    return replace(case, exact=PeriodEnumeration(windows, one_copy(windows)))
 
 
 @sabotage("p1 one percent larger")

@@ -18,6 +18,7 @@ GROUPS = (
     "continual",
     "heavy_hitters",
     "continual_users",
+    "person_periods",
     "known_mistakes",
     "networks",
     "streaming_tables",
