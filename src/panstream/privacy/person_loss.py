@@ -19,7 +19,7 @@ from panstream.privacy.claim import Claim
 from panstream.privacy.odds import odds_bound
 from panstream.privacy.rounding import round_up, rounded_up, sum_rounded_up, times_rounded_up
 
-BoundedBy = Literal["shape", "declared", "two_party", "file", "sender"]
+BoundedBy = Literal["sender", "file", "shape", "two_party", "declared"]
 PERIOD = 30 * 86_400.0
 _MAX_RELEASES = 48  # of one state: the exact loss of more takes too long to plan with
 _MARGIN = 1e-12  # far above the floating-point error of outputs_loss

@@ -80,6 +80,8 @@ class ClusterEngine(Engine):
     ) -> None:
         if config.durability == "interval":
             raise ConfigError('[store] durability must be "batch" or "none" on a cluster: shards commit every batch')
+        if any(query.bounded_by == "file" for query in config.queries):
+            raise ConfigError('bounded_by = "file" needs all rows in one batch, which a cluster divides')
         self.transport = transport
         self._positions = positions
         self._lock = threading.RLock()

@@ -84,6 +84,13 @@ def _date_formats(section: Section, key: str) -> tuple[str, ...]:
     return _checked(section, lambda: date_formats_of(value))
 
 
+def _names(section: Section, key: str) -> tuple[str, ...]:
+    values = section.required(key, list)
+    if not all(isinstance(value, str) for value in values):
+        raise ConfigError(f"{section.place} {key} must be a list of names")
+    return tuple(values)
+
+
 def _encoding(section: Section, key: str) -> Encoding:
     return _checked(section, lambda: check_encoding(section.required(key, str)))
 
@@ -99,6 +106,7 @@ class StreamConfig:
     name: str
     columns: Mapping[str, str]
     user: str | None = _key(_typed(str))
+    user_columns: tuple[str, ...] = _key(_names, ())  # of which each user has one value only
     weight: str | None = _key(_typed(str))  # signed integer column: deletions and negative weights
     time: str | None = _key(_typed(str))  # column of event time; arrival time if absent
     lateness: float = _key(Section.duration, 0.0)  # seconds that a row may be late
@@ -286,12 +294,18 @@ def _stream(section: Section, cells: Literal["exact", "noisy"]) -> StreamConfig:
     if len(options.get("delimiter", ",").encode()) != 1:
         raise ConfigError("[stream] delimiter must be one character of ASCII")
     budget, person = read_budget(section)
+    derived = _derived(section, columns, options.get("user"))
+    for column in options.get("user_columns", ()):
+        if options.get("user") is None or column not in {*columns, *derived}:
+            raise ConfigError(
+                f"[stream] user_columns: {column!r} needs a user, and must be a declared or derived column"
+            )
     return StreamConfig(
         name=section.required("name", str),
         columns=dict(columns),
         budget=budget,
         person=person,
-        derived=_derived(section, columns, options.get("user")),
+        derived=derived,
         cells=cells,
         **options,
     )

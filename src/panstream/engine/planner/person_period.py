@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.engine.config.config import Config, StreamConfig
+from panstream.engine.planner.bounded_rows import bounded_by
 from panstream.errors import BudgetExceeded
 from panstream.primitives.durations import format_duration
 from panstream.privacy.person_history import AskedQuery
@@ -71,7 +72,7 @@ def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, sharde
         period=period,
         lateness=stream.lateness if stream.time is not None else 0.0,
         overlap=windows_overlap(plan, stream, sharded=sharded),
-        bounded_by=_bounded_by(plan),
+        bounded_by=bounded_by(plan.config, plan.algorithm),
         contributions=plan.config.contributions,
     )
 
@@ -79,13 +80,6 @@ def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, sharde
 def windows_overlap(plan: QueryPlan, stream: StreamConfig, *, sharded: bool = False) -> bool:
     """Return whether a copy can show windows that are over together with those that follow them."""
     return "disk" in plan.claim.locations and (stream.time is not None or sharded)
-
-
-def _bounded_by(plan: QueryPlan) -> BoundedBy:
-    """Return what bounds the rows of one person in a state: COUNT(DISTINCT user) reads one bit however many come."""
-    if plan.config.contributions is not None:
-        return plan.config.bounded_by or "declared"
-    return "two_party" if isinstance(plan.algorithm, SharedStatistic) and hasattr(plan.algorithm, "cap") else "shape"
 
 
 def _no_bound(plan: QueryPlan, stream: StreamConfig) -> str:
@@ -104,6 +98,13 @@ def person_word(config: Config) -> str:
     return "visitor" if config.web is not None else "user"
 
 
+_BOUNDS: dict[BoundedBy | None, str] = {
+    "sender": "as the person's own sender counts",
+    "file": "as the file is checked",
+    "declared": "as declared",
+}
+
+
 def person_lines(total: PersonTotal, person: str) -> list[str]:
     """Return the total and how it is made up, for people."""
     lines = [total.text(person)]
@@ -115,8 +116,11 @@ def person_lines(total: PersonTotal, person: str) -> list[str]:
         copied = f"{share.open} of them copied" if share.windows > 1 else "copied"
         if share.opening:
             copied += f", {share.opening} just opened"
-        by = "numbered by her sender" if share.bounded_by == "sender" else "as declared"
-        bound = f"at most {share.contributions} rows in each, {by}" if share.contributions else "any rows"
+        bound = (
+            f"at most {share.contributions} rows in each, {_BOUNDS[share.bounded_by]}"
+            if share.contributions
+            else "any rows"
+        )
         delta = f", delta {share.delta:.2g}" if share.delta else ""
         lines.append(f"  {share.name}: epsilon {share.epsilon:.4g}{delta} ({windows}, {copied}; {bound})")
     if total.limit is not None:

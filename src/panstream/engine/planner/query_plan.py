@@ -14,10 +14,11 @@ from panstream.core.algorithm import is_continual
 from panstream.core.estimate import Estimate
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.planner.algorithm_choice import ENDLESS, choose_algorithm, releases_of
+from panstream.engine.planner.bounded_rows import assumptions, bounded_by, groups_touched
 from panstream.engine.planner.person_period import check_person_budget
 from panstream.engine.planner.public_facts import public_facts
 from panstream.engine.planner.secret_shared_rules import choose_shared_continual_statistic
-from panstream.engine.planner.sender_bounds import check_counter, sender_assumption
+from panstream.engine.planner.sender_bounds import check_counter
 from panstream.engine.sql.formulas import estimate_formula
 from panstream.engine.sql.parser import Aggregate, Output
 from panstream.engine.storage.sealed_box import MAX_BYTES
@@ -31,7 +32,7 @@ from panstream.errors import (
 )
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.durations import format_duration
-from panstream.privacy.claim import Claim, Location, Unit
+from panstream.privacy.claim import Claim, Location
 from panstream.privacy.composition import compose_repeated
 from panstream.privacy.ledger import Ledger
 
@@ -50,6 +51,7 @@ class QueryPlan:
     algorithm: Any
     claim: Claim
     groups: tuple[tuple[Any, ...], ...]
+    groups_touched: int  # groups that one protected unit can be in; the claim composes over them
     why: str
 
     @property
@@ -120,11 +122,6 @@ class QueryPlan:
             output.formula, lambda what: state_estimate if what is None else read(what), output.name
         )
 
-    @property
-    def groups_touched(self) -> int:
-        """Return the number of groups that one protected unit can be in; the claim composes over them."""
-        return _groups_touched(self.claim.unit, self.config, len(self.groups))
-
     def loss_exceeds(self, times: float = 1.0) -> float:
         """Return an upper bound on the probability that one unit loses more than ``times`` the claimed epsilon."""
         if not self.claim.delta:
@@ -168,6 +165,12 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     locations = state_locations(config)
     queries = [replace(query, epsilon=math.inf) if zero_noise else query for query in config.queries]
     plans = tuple(plan_query(query, config.stream, locations) for query in queries)
+    for query in queries:
+        if query.bounded_by == "file" and config.directory is not None:
+            raise ConfigError(
+                f'[[query]] {query.name}: bounded_by = "file" holds for one run over one file: take directory out of '
+                "[store], or declare the bound"
+            )
     if config.stream.on_bad_row == "stop":
         plans = tuple(replace(plan, claim=plan.claim.without_privacy(_STOPS)) for plan in plans)
     planned_ledger(config, plans)
@@ -240,9 +243,11 @@ def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Locati
         if stream.machines and not isinstance(algorithm, SharedStatistic):
             algorithm, why = choose_shared_continual_statistic(algorithm, stream.cells)
         groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
-        claim = _claim(algorithm.claim(), query, len(groups), locations, public_facts(stream, query, (), by_clock=True))
-        claim = claim.assuming(sender_assumption(query)) if query.bounded_by == "sender" else claim
-        return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
+        touched = groups_touched(algorithm.claim().unit, query, stream, len(groups))
+        claim = _claim(algorithm.claim(), query, touched, locations, public_facts(stream, query, (), by_clock=True))
+        for assumption in assumptions(query, stream, bounded_by(query, algorithm)):
+            claim = claim.assuming(assumption)
+        return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, groups_touched=touched, why=why)
 
     def refused(error: Exception) -> ConfigError:
         size = "large" if query.epsilon > 1 else "small"
@@ -252,16 +257,10 @@ def plan_query(query: QueryConfig, stream: StreamConfig, locations: tuple[Locati
     return translate_errors(planned, (InvalidParameter, ArithmeticError), refused)
 
 
-def _groups_touched(unit: Unit, query: QueryConfig, groups: int) -> int:
-    """Return the number of groups that one unit can be in: an event is in one."""
-    return 1 if unit == "event" else min(query.groups_per_user or groups, groups)
-
-
 def _claim(
-    base: Claim, query: QueryConfig, groups: int, locations: tuple[Location, ...], public: tuple[str, ...]
+    base: Claim, query: QueryConfig, touched: int, locations: tuple[Location, ...], public: tuple[str, ...]
 ) -> Claim:
     """Return the claim for all groups that one unit can be in; with windows, for one window."""
-    touched = _groups_touched(base.unit, query, groups)
     notes = [base.note] if base.note else []
     event_epsilon = base.event_epsilon
     if touched > 1:

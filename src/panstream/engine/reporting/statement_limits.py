@@ -25,6 +25,13 @@ _GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # prior probability of an attacker's 
 _ADJACENT = {"add-remove": "", "replace": ", exchanged for another"}
 _GLUE = "\N{NO-BREAK SPACE}"
 
+_DECLARED = "that number was declared, and is not enforced from one batch to the next"
+_ENFORCED = {
+    None: _DECLARED,
+    "declared": _DECLARED,
+    "sender": "that number is kept by the person's own sender, and by nothing else",
+}
+
 
 def attacker_section(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[str]:
     """Yield what a copy of memory and disk shows."""
@@ -184,10 +191,9 @@ def not_protected(config: Config, plans: Sequence[QueryPlan], warnings: Sequence
             f"Someone with several values of {config.stream.user}: each counts as another person, and losses add up."
         )
     limits += [
-        f"Someone with more than {query.contributions:,} rows, in “{query.name}”: that number was declared, and is not "
-        "enforced from one batch to the next."
+        f"Someone with more than {query.contributions:,} rows, in “{query.name}”: {_ENFORCED[query.bounded_by]}."
         for query in queries
-        if limits_users(query)
+        if query.contributions is not None and query.bounded_by in _ENFORCED
     ]
     limits += [
         f"Someone in more than {count_of(query.groups_per_user, 'group')}, in “{query.name}”: that number was declared."

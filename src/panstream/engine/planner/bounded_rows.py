@@ -1,0 +1,75 @@
+"""What bounds the rows of one user that a state counts, and what a claim assumes for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.engine.config.config import QueryConfig, StreamConfig
+from panstream.engine.planner.sender_bounds import sender_assumption
+from panstream.errors import InvalidParameter
+from panstream.privacy.claim import Unit
+from panstream.privacy.person_loss import BoundedBy
+
+_NEED_CONTRIBUTIONS: tuple[BoundedBy, ...] = ("sender", "file", "declared")
+
+
+def bounded_by(query: QueryConfig, algorithm: Any) -> BoundedBy | None:
+    """Return what bounds the rows of one user; None if nothing does.
+
+    COUNT(DISTINCT user) reads one bit however many rows come; capped statistics on two machines cap them exactly.
+
+    Raises:
+        InvalidParameter: The query says otherwise.
+    """
+    shared_cap = isinstance(algorithm, SharedStatistic) and hasattr(algorithm, "cap")
+    derived: BoundedBy | None = None
+    if query.parsed.aggregate.of_users:
+        derived = "two_party" if shared_cap else "shape"
+    stated = query.bounded_by
+    if derived is not None:
+        if stated not in (None, derived):
+            raise InvalidParameter(
+                f'bounded_by = "{stated}" does not fit {query.parsed.aggregate.value}: it is "{derived}", and need not '
+                "be given"
+            )
+        return derived
+    if stated is None:
+        return None if query.contributions is None else "declared"
+    if stated not in _NEED_CONTRIBUTIONS:
+        raise InvalidParameter(f'bounded_by = "{stated}" is for questions about users; give "sender" or "declared"')
+    if query.contributions is None:
+        raise InvalidParameter(f'bounded_by = "{stated}" needs contributions, the most rows of one user')
+    if stated == "file" and (query.window is not None or query.every is not None or query.names is not None):
+        raise InvalidParameter(
+            'bounded_by = "file" needs one answer about one file: no window, no every, and listed keys of GROUP BY'
+        )
+    return stated
+
+
+def groups_touched(unit: Unit, query: QueryConfig, stream: StreamConfig, groups: int) -> int:
+    """Return the number of groups that one unit can be in: an event is in one, as is what each user has one of."""
+    if unit == "event":
+        return 1
+    varying = [key for key in query.groups if key not in stream.user_columns]
+    touched = math.prod(len(query.groups[key]) for key in varying)
+    return min(query.groups_per_user or groups, touched, groups)
+
+
+def assumptions(query: QueryConfig, stream: StreamConfig, bound: BoundedBy | None) -> list[str]:
+    """Return what a claim assumes about the rows of one user."""
+    span = "in all" if query.window is None else "per window"
+    texts = []
+    if bound == "declared":
+        texts.append(f"one user has at most {_rows(query)} {span}, which is declared and not enforced across batches")
+    if bound == "sender":
+        texts.append(sender_assumption(query))
+    constant = [key for key in query.groups if key in stream.user_columns]
+    if constant:
+        texts.append(f"each user has one {' and one '.join(constant)} only")
+    return texts
+
+
+def _rows(query: QueryConfig) -> str:
+    return "1 row" if query.contributions == 1 else f"{query.contributions:,} rows"
