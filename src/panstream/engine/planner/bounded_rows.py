@@ -8,7 +8,7 @@ from typing import Any
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.planner.sender_bounds import sender_assumption
-from panstream.errors import InvalidParameter
+from panstream.errors import ConfigError, InvalidParameter
 from panstream.privacy.claim import Unit
 from panstream.privacy.person_loss import BoundedBy
 
@@ -46,6 +46,15 @@ def bounded_by(query: QueryConfig, algorithm: Any) -> BoundedBy | None:
             'bounded_by = "file" needs one answer about one file: no window, no every, and listed keys of GROUP BY'
         )
     return stated
+
+
+def check_batches(query: QueryConfig, batches: int) -> None:
+    """Raise ConfigError if rows that a file bounds come in several batches: the bound holds inside one."""
+    if query.bounded_by == "file" and batches > 1:
+        raise ConfigError(
+            f'[[query]] {query.name}: bounded_by = "file" needs all rows in one batch: raise [store] batch_rows above '
+            "their number, or declare the bound"
+        )
 
 
 def groups_touched(unit: Unit, query: QueryConfig, stream: StreamConfig, groups: int) -> int:

@@ -99,7 +99,7 @@ def person_word(config: Config) -> str:
 
 
 _BOUNDS: dict[BoundedBy | None, str] = {
-    "sender": "as the person's own sender counts",
+    "sender": "numbered by her sender",
     "file": "as the file is checked",
     "declared": "as declared",
 }

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
-from panstream.engine.planner.sender_bounds import limits_users
 from panstream.engine.reporting.statement_page import html_list, html_table, paragraph
 from panstream.engine.reporting.statement_words import (
     both_shares,

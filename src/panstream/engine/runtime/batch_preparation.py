@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.config.config import StreamConfig
+from panstream.engine.planner.bounded_rows import check_batches
 from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.running_query import PreparedBatch, RunningQuery
 from panstream.errors import BadRowError
@@ -66,6 +67,7 @@ def prepare_batch(
         for name, query in queries.items():
             if query.plan.config.of_unusable:
                 continue
+            check_batches(query.plan.config, query.has_batch + (rows.count > 0))
             chosen = rows.queries[name]
             bad = query.unusable(rows, chosen)
             skipped |= bad

@@ -26,7 +26,7 @@ from panstream.engine.runtime.coverage import ALL_DATA, Coverage
 from panstream.engine.runtime.id_check import IdValidator
 from panstream.engine.runtime.state_backend import LocalBackend, PendingAnswer, Slot, StateBackend, StateHandle
 from panstream.engine.sql.parser import Aggregate, Output
-from panstream.errors import BudgetExhausted, ConfigError, NotSupported
+from panstream.errors import BudgetExhausted, NotSupported
 from panstream.primitives.memory.scratch import wipe
 
 Mask = NDArray[np.bool_]
@@ -95,7 +95,7 @@ class RunningQuery:
     refreshed: dict[int, list[int]] = field(default_factory=dict)  # per window: when its states were refreshed
     exposed: set[Slot] = field(default_factory=set)  # states copied in an announced intrusion and not refreshed
     _ids: IdValidator | None = None
-    _has_batch: bool = False
+    has_batch: bool = False
 
     def __post_init__(self) -> None:
         query = self.plan.config
@@ -129,8 +129,7 @@ class RunningQuery:
 
     def unusable(self, rows: RowBatch, chosen: QuerySelection) -> Mask:
         """Return which of the chosen rows have an id, value or weight that this query cannot use."""
-        kind = self.plan.config.parsed.aggregate
-        bad = chosen.unusable.copy()
+        kind, bad = self.plan.config.parsed.aggregate, chosen.unusable.copy()
         if kind.of_users or limits_users(self.plan.config):
             assert self._ids is not None
             bad |= self._ids.unusable(rows.ids, rows.count)
@@ -151,11 +150,6 @@ class RunningQuery:
             usable: Which rows may be used.
             marks: The stream's time at every row; None where nothing depends on it.
         """
-        if self._has_batch and self.plan.config.bounded_by == "file" and rows.count:
-            raise ConfigError(
-                f'[[query]] {self.plan.config.name}: bounded_by = "file" needs all rows in one batch: raise [store] '
-                "batch_rows above their number, or declare the bound"
-            )
         keep = chosen.rows & usable
         if chosen.groups is not None:
             keep &= chosen.groups >= 0
@@ -243,8 +237,7 @@ class RunningQuery:
         return prepared
 
     def _batch(self, rows: RowBatch, chosen: QuerySelection, part: Mask, copies: list[Any]) -> Any:
-        kind = self.plan.config.parsed.aggregate
-        algorithm = self.plan.algorithm
+        kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
         by_user = limits_users(self.plan.config) and not self.plan.config.of_unusable
         is_whole_batch = bool(part.all())  # then rows are used in place, without a copy to wipe
         ids = None
@@ -288,7 +281,7 @@ class RunningQuery:
             if not self.finished and not answered:
                 self.monitors[slot].apply(batch)
         prepared.wipe()
-        self._has_batch = True
+        self.has_batch = True
 
     def open_window(self, step: int) -> None:
         """Open the window that contains a step of the clock, even without rows in it; no-op without windows."""
