@@ -39,7 +39,7 @@ def test_exit_codes(kind: Any, loss: float, code: int) -> None:
 
 
 def test_wrong_names_and_options() -> None:
-    assert "no case is named 'no such thing'" in run("no such thing", code=2).output
+    assert "no case begins with 'no such thing'" in run("no such thing", code=2).output
     run("DworkPair", "--member", "7", code=2)
     run("state", code=2)
     run("state", "nowhere.bin", "--member", "7", code=2)

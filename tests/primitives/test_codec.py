@@ -14,12 +14,14 @@ from hypothesis.extra import numpy as nps
 
 from panstream import Monitor
 from panstream.algorithms.density import OptBern
+from panstream.core.algorithm import Algorithm
 from panstream.core.registry import find_algorithm, register
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.primitives import codec
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.noise import SeededSource
 from panstream.primitives.packed_bits import pack_bits, unpack_bits
+from panstream.privacy import Claim
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ def altered(**changes: Any) -> bytes:
         (sealed(b"{", PAYLOAD), "header cannot be read"),
         (sealed(b"[]", PAYLOAD), "header cannot be read"),
         (sealed(b"[" * 100_000), "header cannot be read"),
-        (sealed(json.dumps(HEADER).replace("{", '{"format": 2, ', 1).encode(), PAYLOAD), "keys come once"),
+        (sealed(json.dumps(HEADER).replace("{", '{"format": 2, ', 1).encode(), PAYLOAD), "without duplicate keys"),
         (altered(format=3), "format version 3 is not known"),
         (altered(id=None), "which state this is"),
         (altered(id="00" * 15), "which state this is"),
@@ -155,6 +157,26 @@ def test_your_own_algorithm_can_be_registered() -> None:
     assert type(Monitor.from_bytes(Mine(universe=5, epsilon=1.0).start().to_bytes()).algorithm) is Mine
     with pytest.raises(InvalidParameter, match="already registered"):
         register(type("OptBern", (OptBern,), {}))
+
+
+def test_what_is_no_algorithm_is_refused_at_once() -> None:
+    """With what it lacks, not when the first state is read."""
+    for thing in (len, int, "OptBern", OptBern(universe=5, epsilon=1.0)):
+        with pytest.raises(InvalidParameter, match="must be a class that derives from Algorithm"):
+            register(thing)  # type: ignore[type-var, arg-type]
+
+    class Half(Algorithm[object]):
+        state_type = int
+
+        def claim(self) -> Claim:
+            return Claim(epsilon=1.0, unit="user")
+
+    with pytest.raises(InvalidParameter, match="Half must define layout, initial_state, batch, update, release"):
+        register(Half)
+    Open = type("Open", (OptBern,), {})
+    Open.__dataclass_params__ = type("Params", (), {"frozen": False})  # type: ignore[attr-defined]
+    with pytest.raises(InvalidParameter, match="Open must be a frozen dataclass"):
+        register(Open)
 
 
 @pytest.mark.parametrize("width", [1, 8, 13, 16])

@@ -172,3 +172,25 @@ def test_files_are_named_by_paths_or_strings(tmp_path: Path) -> None:
     domain = Domain.load(str(declared))
     assert domain == Domain.load(declared)
     assert Records.load(str(rows), domain).to_columns() == {"sex": ["f", "m"]}
+
+
+def test_a_domain_file_with_an_unknown_key_is_refused() -> None:
+    """A misspelt limit would silently be none."""
+    with pytest.raises(InvalidParameter, match="'age': unknown key 'maximun', did you mean 'maximum'"):
+        propose_domain({"age": {"type": "integer", "minimum": 0, "maximun": 120}})
+    field = {"name": "age", "type": "integer", "description": "in years", "constraints": {"minimum": 0, "maximum": 9}}
+    assert propose_domain({"fields": [field]}).sizes == (10,)
+
+
+@pytest.mark.parametrize("bins", [5, 50])
+def test_clip_means_the_same_for_few_and_for_many_numbers(bins: int) -> None:
+    """A value out of range counts as the nearest one, and drawn values stay inside."""
+    declared = {"stay": {"type": "integer", "minimum": 1, "maximum": 14, "clip": True}}
+    domain = propose_domain(declared, bins=bins)
+    records = Records.read({"stay": [-3, 0, 1, 14, 15, 99]}, domain)
+    first, last = records.codes[0][0], records.codes[0][-1]
+    assert records.codes[0].tolist() == [first, first, first, last, last, last]
+    declared_bins = domain.attributes[0].bins
+    assert declared_bins is not None and declared_bins.clip and Domain.from_json(domain.to_json()) == domain
+    drawn = declared_bins.sample_values(records.codes[0], np.full(6, 0.999))
+    assert min(drawn) >= 1 and max(drawn) == 14 and all(isinstance(value, int) for value in drawn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -61,8 +62,14 @@ def select(names: Iterable[str]) -> list[Case]:
         low = name.casefold()
         fits = [case for case in cases() if case.name.casefold().startswith(low) or low == case.kind]
         if not fits:
-            available = sorted({case.name.split(",")[0] for case in cases()})
-            raise InvalidParameter(f"no case is named {name!r}; there are: {'; '.join(available)}")
+            available = {case.name.split(",")[0].casefold(): case.name.split(",")[0] for case in cases()}
+            near = [available[key] for key in difflib.get_close_matches(low, available, 3)]
+            hint = (
+                f"; did you mean {' or '.join(map(repr, near))}?" if near else "; without names, all cases are audited"
+            )
+            raise InvalidParameter(
+                f"no case begins with {name!r}{hint} (state, memory and system are audits of their own)"
+            )
         selected.update((case.name, case) for case in fits)
     return list(selected.values())
 

@@ -6,6 +6,7 @@ is written down by hand, or proposed from public metadata by `propose_domain`.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
@@ -287,6 +288,16 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
     return Domain(attributes, missing=nullable)
 
 
+_DECLARED = {
+    *("type", "enum", "categories", "minimum", "maximum", "bins", "edges", "atoms", "tail", "clip", "step"),
+    *("nullable", "missing"),
+}
+_OF_TABLE_SCHEMA = {  # of a field, which say nothing about its values
+    *("name", "title", "description", "format", "constraints", "example", "examples", "rdfType", "required", "unique"),
+    *("minLength", "maxLength", "pattern", "trueValues", "falseValues", "bareNumber", "decimalChar", "groupChar"),
+}
+
+
 def _fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(metadata, Mapping):
         raise InvalidParameter("metadata must map names to what is declared about them")
@@ -305,6 +316,10 @@ def _proposed(name: str, declared: Any, bins: int) -> Sequence[str] | Bins:
         return [str(label) for label in declared]
     if not isinstance(declared, Mapping):
         raise InvalidParameter(f"{name!r} must be declared by a list, a number of categories or a mapping")
+    if unknown := sorted(declared.keys() - _DECLARED - _OF_TABLE_SCHEMA):
+        near = difflib.get_close_matches(unknown[0], _DECLARED, 1)
+        hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(_DECLARED))}"
+        raise InvalidParameter(f"{name!r}: unknown key {unknown[0]!r}{hint}")
     for key in ("enum", "categories"):
         if key in declared:
             return [str(label) for label in declared[key] if label is not None]
@@ -342,6 +357,8 @@ def _range(
     if not is_integer:
         return Bins(np.linspace(low, high, bins + 1), **options)
     count = int(high) - int(low) + 1
+    if count <= bins and options["clip"]:  # a bin for every number, the last one of the maximum alone
+        return Bins([*range(int(low), int(high) + 1), int(high) + 0.5], whole=True, **options)
     if count <= bins:
         more = [atom for atom in options.get("atoms", ()) if not low <= atom <= high]
         return [str(value) for value in (*range(int(low), int(high) + 1), *more)]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FORMATS = {"application/x-ndjson": "json", "text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
 BEACONS = "beacons"  # many, gathered by the server
+_FORM = "application/x-www-form-urlencoded"  # what curl -d sends
 _LABEL = "the body"
 _STREAM = "an Arrow IPC stream"
 _VIEWS = (pa.string_view(), pa.binary_view())
@@ -131,7 +132,8 @@ def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if kind not in FORMATS:
-        raise HttpError("unsupported_media_type", f"Content-Type must be one of {', '.join(FORMATS)}")
+        hint = "; curl -d sends another one and drops line breaks: use --data-binary" if kind == _FORM else ""
+        raise HttpError("unsupported_media_type", f"Content-Type must be one of {', '.join(FORMATS)}{hint}")
     if encoding not in ("identity", "gzip", "zstd"):
         raise HttpError("unsupported_media_type", "Content-Encoding must be identity, gzip or zstd")
     return FORMATS[kind], encoding
