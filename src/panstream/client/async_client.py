@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
 from panstream.client._transport import RetryPolicy
-from panstream.client.client import Client, DeliveryReport
+from panstream.client.client import Client
+from panstream.client.delivery_report import DeliveryReport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,6 +41,9 @@ class AsyncClient:
         compression: None, "gzip" or "zstd".
         ca_file: Certificates to trust, PEM.
         retry: How often and for how long to try again.
+        contributions: For a sender of one person: the most rows to number in a window, by its
+            length; see `Client`.
+        counts_file: Where the numbers in use are stored.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class AsyncClient:
         compression: str | None = None,
         ca_file: str | None = None,
         retry: RetryPolicy | None = None,
+        contributions: Mapping[str, int] | None = None,
+        counts_file: Path | None = None,
     ) -> None:
         self._client = Client(
             url,
@@ -66,6 +73,8 @@ class AsyncClient:
             compression=compression,
             ca_file=ca_file,
             retry=retry,
+            contributions=contributions,
+            counts_file=counts_file,
         )
         self._lock = asyncio.Lock()
 

@@ -11,49 +11,23 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
+from panstream.client._row_counts import RowCounts, check_unnumbered
 from panstream.client._sequence import Batch, BatchSequence
 from panstream.client._transport import COMPRESSIONS, LINES, HttpConnection, RetryPolicy, as_batches, encode
+from panstream.client.delivery_report import DeliveryReport
 from panstream.errors import BatchStatusUnknown, InvalidParameter, PanstreamError, RequestRejected
 from panstream.primitives import validation as checks
 from panstream.primitives.noise.entropy import random_id
 
 _ARROW = "application/vnd.apache.arrow.stream"
 _MAX_PACED = 8  # batches of rows that may be collected when they are sent by the clock
-
-
-@dataclass(slots=True)
-class DeliveryReport:
-    """What the server has acknowledged as durable.
-
-    Attributes:
-        batches: Batches.
-        rows: Rows.
-        skipped: Rows that no query could use.
-        late: Rows whose window was over.
-        repeated: Batches that an earlier attempt had delivered, whose answer was lost; not in ``skipped`` and ``late``.
-        uncertain: Batches that may or may not have been counted; not in ``batches`` and ``rows``.
-    """
-
-    batches: int = 0
-    rows: int = 0
-    skipped: int = 0
-    late: int = 0
-    repeated: int = 0
-    uncertain: int = 0
-
-    def add(self, answer: dict[str, Any]) -> None:
-        """Add the server's answer to one batch."""
-        self.batches += 1
-        self.rows += answer["rows"]
-        self.skipped += answer["skipped"]["count"]
-        self.late += answer["late"]["count"]
-        self.repeated += not answer["new"]
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +68,16 @@ class Client:
         compression: None, "gzip" or "zstd".
         ca_file: Certificates to trust, PEM.
         retry: How often and for how long to try again.
+        contributions: For a sender of one person, such as a meter or a phone: the most rows that
+            queries with ``bounded_by = "sender"`` may count in a window, by its length, such as
+            ``{"1 day": 8}``. Rows are numbered, in the column ``sender_counts``, in the window in
+            which they leave; no number of a window is used twice, whatever the clock does.
+        counts_file: Where the numbers in use are stored, before rows leave, to go on with after
+            a restart. Without it, rows are numbered from the next window on.
+
+    Raises:
+        StoreLocked: If another client has ``counts_file`` open.
+        StoreDamaged: If ``counts_file`` cannot be read.
     """
 
     def __init__(
@@ -109,6 +93,8 @@ class Client:
         compression: str | None = None,
         ca_file: str | None = None,
         retry: RetryPolicy | None = None,
+        contributions: Mapping[str, int] | None = None,
+        counts_file: Path | None = None,
     ) -> None:
         if batch_rows < 1 or connections < 1:
             raise InvalidParameter(f"batch_rows and connections must be positive, got {batch_rows} and {connections}")
@@ -116,10 +102,13 @@ class Client:
             checks.require_positive(pace=pace)
         if compression not in COMPRESSIONS:
             raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
+        if counts_file is not None and contributions is None:
+            raise InvalidParameter('counts_file needs contributions, such as {"1 day": 8}')
         self._rows = batch_rows
         self._compression = compression
         self._pace = pace
         self._control = HttpConnection(url, token, ca_file, retry or RetryPolicy())
+        self._counts = None if contributions is None else RowCounts(contributions, counts_file)
         self._is_anonymous = producer is None  # whether the producer is closed with the client
         name = producer or f"client-{random_id(8).hex()}"
         self._sequence = BatchSequence(name, stream, self._control.clone())
@@ -165,6 +154,8 @@ class Client:
         """
         self._check()
         for batch in as_batches(rows):
+            if self._counts is not None:
+                check_unnumbered(batch)
             start = 0
             while start < batch.num_rows:
                 capacity = self._capacity()
@@ -181,6 +172,8 @@ class Client:
         if self._pace is not None:
             raise InvalidParameter("bodies are sent as they are and cannot be paced: leave pace out, or send rows")
         self._check()
+        if self._counts is not None:
+            body = self._counts.numbered_body(body, content_type, encoding)
         headers = {"Content-Type": content_type}
         if encoding is not None:
             headers["Content-Encoding"] = encoding
@@ -214,6 +207,8 @@ class Client:
         self._sequence.close(forget=self._is_anonymous)
         self._control.close()
         self._pending.clear()
+        if self._counts is not None:
+            self._counts.close()
 
     def _capacity(self) -> int:
         """Return how many more rows may be collected; with ``pace``, wait until it is at least one."""
@@ -254,6 +249,14 @@ class Client:
                 taken.append(part)
                 rows += part.num_rows
             self._pending_rows -= rows
+        if taken and self._counts is not None:
+            try:
+                taken = self._counts.numbered(taken)
+            except BaseException:  # not stored, so not sent: they are tried again
+                with self._freed:
+                    self._pending[:0] = taken
+                    self._pending_rows += rows
+                raise
         return encode(taken, self._compression) if taken else None
 
     def _throttle(self, pace: float) -> None:

@@ -14,9 +14,11 @@ import typer
 
 from panstream.cli.common import exit_codes
 from panstream.errors import InvalidParameter, RequestRejected, SourceError, translate_errors
+from panstream.primitives.sender_counts import parse_caps
 
 if TYPE_CHECKING:
-    from panstream.client.client import Client, DeliveryReport
+    from panstream.client.client import Client
+    from panstream.client.delivery_report import DeliveryReport
 
 _BLOCK = 1 << 20
 _TYPES = {"csv": "text/csv", "json": "application/x-ndjson"}
@@ -43,6 +45,17 @@ def send(
         int, typer.Option(min=1, max=64, help="Batches in flight at a time; the server may allow fewer.")
     ] = 16,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
+    contributions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WINDOW=K,...",
+            help="For rows of one person: number at most K of them in a window, as in '1 day=8,7 days=12', for queries "
+            'with bounded_by = "sender". Needs --counts-file.',
+        ),
+    ] = None,
+    counts_file: Annotated[
+        Path | None, typer.Option(help="File in which the numbers in use are stored, before rows are sent.")
+    ] = None,
 ) -> None:
     """Send events to a server and wait until they are saved there, in their order.
 
@@ -55,6 +68,10 @@ def send(
         kind = _format(path, format)
         certificates = None if ca_file is None else str(ca_file)
         settings: dict[str, Any] = {"producer": producer, "connections": lanes, "ca_file": certificates}
+        if (contributions is None) != (counts_file is None):
+            raise InvalidParameter("--contributions and --counts-file go together")
+        if contributions is not None:
+            settings |= {"contributions": parse_caps(contributions), "counts_file": counts_file}
         with Client(url, stream=stream, token=_token(token_file), **settings) as client:
             refused: Counter[str] = Counter()
 
