@@ -1,6 +1,7 @@
 """What one person loses over a period, as a configuration plans it and an engine has it in its books."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.engine.config.config import Config
-from panstream.engine.planner.person_period import person_lines, planned_person_total
+from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
+from panstream.engine.reporting.person_table import person_table
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.errors import BudgetExceeded
@@ -96,13 +98,15 @@ def test_a_budget_for_a_person_is_kept_or_refused_before_anything_is_spent() -> 
 
 
 def test_people_are_told_how_it_is_made_up() -> None:
-    lines = person_lines(total(config(DAILY, EVENTS, CAPPED)), "user")
+    settings = config(DAILY, EVENTS, CAPPED)
+    lines = person_table(settings, plan_all(settings))
     assert lines[0].startswith(
         "one user, any 30 days, all queries, one intrusion: not bounded by 'events'; the other 2: "
     )
-    assert "daily: epsilon " in lines[1]
-    assert "(31 windows, 1 of them copied; any rows)" in lines[1]
-    assert "at most 3 rows in each, as declared" in lines[3]
+    assert re.fullmatch(r"daily +1 day +31 +1 +any: counted once +\S+ +\S+", lines[4])
+    assert re.fullmatch(r"events +\S+.* - +- +not bounded +- +\S+", lines[5])
+    assert "3 as declared" in lines[6]
+    assert any("events: not bounded: protects one event" in line for line in lines[7:])
     assert lines[0] in explain(config(DAILY, EVENTS, CAPPED)).text()
     assert explain(config(DAILY)).to_json()["person"]["shares"][0]["windows"] == 31
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.engine.config.config import Config, read_config
-from panstream.engine.planner.person_period import person_lines, planned_person_total
+from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.person_table import person_table
 from panstream.engine.rows.row_batch import BatchResult, RowBatch
 from panstream.engine.rows.sender_counts import NOT_COUNTED, counted_windows
 from panstream.engine.runtime.engine import Engine
@@ -201,7 +202,7 @@ def test_claims_say_what_they_assume() -> None:
     assert settings.needed_columns == {"sender_counts"}
     total = planned_person_total(settings, (plan,))
     assert total.shares[0].bounded_by == "sender"
-    assert "at most 3 rows in each, numbered by her sender" in "\n".join(person_lines(total, "user"))
+    assert "3 numbered by her sender" in "\n".join(person_table(settings, (plan,)))
 
 
 @pytest.mark.parametrize(

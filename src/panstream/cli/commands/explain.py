@@ -86,8 +86,8 @@ def check(
     if rows:
         reexec_hardened()
     with exit_codes():
-        from panstream.engine.planner.person_period import person_word, planned_person_total
         from panstream.engine.reporting.explain import explain as explained
+        from panstream.engine.reporting.person_table import person_table
         from panstream.engine.runtime.selector import load_and_check
 
         loaded = load_and_check(config)
@@ -96,7 +96,7 @@ def check(
         names = ", ".join(plan.config.name for plan in explanation.plans)
         count = "1 query" if len(explanation.plans) == 1 else f"{len(explanation.plans)} queries"
         typer.echo(f"{config.name} is valid: stream {loaded.stream.name}, {count} ({names})")
-        typer.echo(planned_person_total(loaded, explanation.plans).text(person_word(loaded)))
+        typer.echo("\n".join(person_table(loaded, explanation.plans)))
         for text in warnings:
             typer.echo(f"warning: {text}", err=True)
         if rows and _report(loaded, rows, format):

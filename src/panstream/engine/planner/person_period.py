@@ -11,9 +11,8 @@ from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.engine.config.config import Config, StreamConfig
 from panstream.engine.planner.bounded_rows import bounded_by
 from panstream.errors import BudgetExceeded
-from panstream.primitives.durations import format_duration
 from panstream.privacy.person_history import AskedQuery
-from panstream.privacy.person_loss import BoundedBy, PersonShare, PersonTotal, WindowLoss
+from panstream.privacy.person_loss import PersonShare, PersonTotal, WindowLoss
 
 if TYPE_CHECKING:
     from panstream.engine.planner.query_plan import QueryPlan
@@ -96,36 +95,6 @@ def _no_bound(plan: QueryPlan, stream: StreamConfig) -> str:
 def person_word(config: Config) -> str:
     """Return what one person is called: whoever visits a site is known by an address and a browser only."""
     return "visitor" if config.web is not None else "user"
-
-
-_BOUNDS: dict[BoundedBy | None, str] = {
-    "sender": "numbered by her sender",
-    "file": "as the file is checked",
-    "declared": "as declared",
-}
-
-
-def person_lines(total: PersonTotal, person: str) -> list[str]:
-    """Return the total and how it is made up, for people."""
-    lines = [total.text(person)]
-    for share in total.shares:
-        if share.loss is None:
-            lines.append(f"  {share.name}: not bounded: {share.reason}")
-            continue
-        windows = f"{share.windows} window{'s' if share.windows > 1 else ''}"
-        copied = f"{share.open} of them copied" if share.windows > 1 else "copied"
-        if share.opening:
-            copied += f", {share.opening} just opened"
-        bound = (
-            f"at most {share.contributions} rows in each, {_BOUNDS[share.bounded_by]}"
-            if share.contributions
-            else "any rows"
-        )
-        delta = f", delta {share.delta:.2g}" if share.delta else ""
-        lines.append(f"  {share.name}: epsilon {share.epsilon:.4g}{delta} ({windows}, {copied}; {bound})")
-    if total.limit is not None:
-        lines.append(f"  of {total.limit:g} declared for any {format_duration(total.period)}")
-    return lines
 
 
 def continue_history(

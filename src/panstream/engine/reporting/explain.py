@@ -13,10 +13,11 @@ from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.config.statement import Intake
 from panstream.engine.planner.accuracy import accuracy_warning, expected_errors
 from panstream.engine.planner.open_domain import having_warning, listing_threshold_text, top_items_for
-from panstream.engine.planner.person_period import person_lines, person_word, planned_person_total
+from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.public_facts import CONDITIONS, INTAKES, KAFKA, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.engine.planner.secret_shared_rules import two_party_summary
+from panstream.engine.reporting.person_table import person_json, person_table
 from panstream.engine.sql.parser import Aggregate
 from panstream.errors import ConfigError
 from panstream.primitives.durations import format_duration
@@ -157,7 +158,7 @@ class ConfigExplanation:
                 for plan in self.plans
             ],
             "totals": self.totals(),
-            "person": planned_person_total(self.config, self.plans).to_json(),
+            "person": person_json(self.config, self.plans),
             "step": self.step,
             "intakes": self.intakes(),
             "conditions": CONDITIONS,
@@ -190,7 +191,7 @@ class ConfigExplanation:
             slack = f", delta {total.delta:.3g}" if total.delta else ""
             loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}{slack}, {limit}"
             lines.append(_row(total.protects, f"{loss} ({total.adjacency})"))
-        lines += ["", *person_lines(planned_person_total(self.config, self.plans), person_word(self.config))]
+        lines += ["", *person_table(self.config, self.plans)]
         if self.config.stream.machines:
             lines += ["", *two_party_summary(self.plans, self.config.stream.lateness, self.config.stream.cells)]
         lines += ["", "how rows arrive, and what else that makes public"]
@@ -212,6 +213,7 @@ def _accuracy_warnings(plan: QueryPlan) -> list[str]:
 
 def explain(config: Config) -> ConfigExplanation:
     """Plan every query of a configuration; raise ConfigError where one cannot be answered."""
+    config = divide_person_budget(config)
     return ConfigExplanation(config=config, plans=plan_all(config))
 
 
