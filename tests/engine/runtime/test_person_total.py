@@ -103,10 +103,11 @@ def test_people_are_told_how_it_is_made_up() -> None:
     assert lines[0].startswith(
         "one user, any 30 days, all queries, one intrusion: not bounded by 'events'; the other 2: "
     )
-    assert re.fullmatch(r"daily +1 day +31 +1 +any: counted once +\S+ +\S+", lines[4])
-    assert re.fullmatch(r"events +\S+.* - +- +not bounded +- +\S+", lines[5])
-    assert "3 as declared" in lines[6]
-    assert any("events: not bounded: protects one event" in line for line in lines[7:])
+    daily, events, capped = lines[lines.index("") + 3 :][:3]
+    assert re.fullmatch(r"daily +1 day +31 +1 +any: counted once +\S+ +\S+", daily)
+    assert re.fullmatch(r"events +1 day +- +- +not bounded +- +\S+", events)
+    assert re.fullmatch(r"capped +1 day +31 +1 +3 as declared +\S+ +\S+", capped)
+    assert any("events: not bounded: protects one event" in line for line in lines)
     assert lines[0] in explain(config(DAILY, EVENTS, CAPPED)).text()
     assert explain(config(DAILY)).to_json()["person"]["shares"][0]["windows"] == 31
 
