@@ -50,6 +50,7 @@ def asked(site: WebsiteSpec, *names: str, **stream: Any) -> Config:
     file = propose_queries(site).config()
     file["query"] = [query for query in file["query"] if query["name"] in names]
     file["store"], file["stream"] = {}, {**file["stream"], **stream}
+    del file["stream"]["budget"]  # which names all questions
     return read_config(file)
 
 

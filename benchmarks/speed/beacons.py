@@ -30,7 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from panstream.algorithms.planning.tables import format_table
-from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
+from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website_text import to_toml
 from panstream.primitives.certificates import Authority
 
 SITE = "example.org"
@@ -67,7 +68,8 @@ def requests(count: int) -> list[bytes]:
 def served(directory: Path, core: int, *options: str) -> Iterator[tuple[int, int]]:
     """Run a server on a core; yield its port and process."""
     site = WebsiteSpec(site=SITE, visitors=100_000, trusted_proxies=("127.0.0.1",))
-    (directory / "site.toml").write_text(to_toml(propose_queries(site)) + EXACT)
+    proposed = to_toml(propose_queries(site)).replace("allow_unbounded = [", 'allow_unbounded = ["exact", ')
+    (directory / "site.toml").write_text(proposed + EXACT)
     command = [sys.executable, "-m", "panstream.cli", "serve", "site.toml", "--port", "0", *options]
     command += ["--address-connections", "512"]
     pin = lambda: os.sched_setaffinity(0, {core})  # noqa: E731

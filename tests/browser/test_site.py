@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
+from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website_text import to_toml
 from tests.browser.conftest import Open, photograph, resize
 from tests.browser.serving import Serving, serving
 from tests.browser.test_dashboard import live
@@ -93,7 +94,7 @@ def test_a_shared_link_shows_the_figures_as_published(site: Serving, visit: Open
     page = opened(site, visit, reader)
     assert reader not in page.url, "the token is taken out of the address"
     for words, name in (
-        ("Visitors in an hour", "visitors per hour"),
+        ("Page views in an hour", "page views per hour"),
         ("Visitors in a day", "visitors per day"),
         ("Page views in a day", "page views per day"),
     ):

@@ -1,4 +1,4 @@
-"""`panstream web --machines`: two machines, a front end that serves, beacons, and answers."""
+"""`panstream web --two-machines`: two machines, a front end that serves, beacons, and answers."""
 
 from __future__ import annotations
 
@@ -45,13 +45,15 @@ def test_a_site_is_counted_on_two_machines(tmp_path: Path, monkeypatch: pytest.M
     trio = Processes(tmp_path, stream="web")
     declared: dict[str, Any] = {
         "site": "example.org",
-        "epsilon": EPSILON,
+        "page_view": 10 * EPSILON,
         "trusted_proxy": ["127.0.0.1"],
-        "machines": Path("panstream.toml"),
+        "two_machines": Path("panstream.toml"),
     }
     file = tmp_path / "example.org.toml"
     web(**declared, out=file)
-    file.write_text(file.read_text().replace('window = "1 hour"', 'window = "2 seconds"'))
+    text = re.sub(r'window = "1 (hour|day)"', 'window = "2 seconds"', file.read_text())
+    text = re.sub(r'(name = "visitors per day"\n.*\n)epsilon = .*', rf"\1epsilon = {EPSILON}", text)
+    file.write_text(re.sub(r"\[stream.budget\]\n(.+\n)+", "", text))  # of windows of a day
     try:
         trio.machine("b")
         trio.machine("a")
@@ -66,7 +68,7 @@ def test_a_site_is_counted_on_two_machines(tmp_path: Path, monkeypatch: pytest.M
             assert beacon(address, visitor, "signup") == 204
         until(lambda: total(address, "page views per hour") >= VISITORS, every=0.1)
         assert total(address, "page views per hour") == VISITORS
-        assert total(address, "visitors per hour") == pytest.approx(VISITORS, abs=COLLIDE)
+        assert total(address, "visitors per day") == pytest.approx(VISITORS, abs=COLLIDE)
         with urllib.request.urlopen(address + "/privacy", timeout=PATIENCE) as answer:
             assert "copies one of the two machines at a time" in answer.read().decode()
         (claim,) = {json.dumps(each["claim"]["intrusions"]) for each in ask(address, "/v1/queries")["queries"]}

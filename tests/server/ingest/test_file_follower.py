@@ -95,7 +95,7 @@ class FollowedLog:
         self.folder = folder
         self._piped = piped
         self._log = folder / "access"
-        command = ["web", "--site", site, "--epsilon", "200", "--logs", "-" if piped else str(self._log), "--follow"]
+        command = ["web", "--site", site, "--page-view", "2000", "--logs", "-" if piped else str(self._log), "--follow"]
         with contextlib.chdir(folder):
             written = CliRunner().invoke(app, [*command, "--out", f"{site}.toml"])
         assert written.exit_code == 0, written.output

@@ -20,7 +20,8 @@ import numpy as np
 
 from panstream.audit.memory._traffic import DrillClient
 from panstream.audit.memory.drill import DrillReport, paused, server_under_test
-from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_toml
+from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website_text import to_toml
 from panstream.errors import PanstreamError
 from panstream.server.website.beacon_buffer import MAX_BEACON, PATH, PIXEL
 from panstream.testing.memory import make_needles, scan
@@ -71,7 +72,8 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
     with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder:
         directory = Path(folder)
         site = WebsiteSpec(site=_SITE, visitors=50_000, trusted_proxies=("127.0.0.1", "::1"))
-        config = to_toml(propose_queries(site)) + _MORE.format(control=control, step=_STEP)
+        proposed = to_toml(propose_queries(site)).replace("allow_unbounded = [", 'allow_unbounded = ["control", ')
+        config = proposed + _MORE.format(control=control, step=_STEP)
         with server_under_test(directory, config, "web", hardened=hardened) as (process, peer):
             senders = _senders()
             sent = {}

@@ -21,7 +21,16 @@ def web(
     visitors_per_day: Annotated[
         int, typer.Option(min=1, help="About how many visitors a day has; it sizes the answers.")
     ] = 1000,
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of every question.")] = 1.0,
+    person: Annotated[
+        float, typer.Option(help="The most that one visitor loses in any 30 days to the questions about visitors.")
+    ] = 4.0,
+    page_view: Annotated[
+        float, typer.Option(help="The most that one page view loses to the other questions together.")
+    ] = 3.0,
+    pages: Annotated[
+        Path | None,
+        typer.Option(help="A public list of pages, instead of names found in the data: sitemap.xml, or a text file."),
+    ] = None,
     section: Annotated[
         list[str] | None, typer.Option(help="A section to count, such as /blog; otherwise found by name. Repeatable.")
     ] = None,
@@ -29,7 +38,8 @@ def web(
         list[str] | None, typer.Option(help="A campaign to count; otherwise found by name. Repeatable.")
     ] = None,
     country: Annotated[
-        list[str] | None, typer.Option(help="A country to count, such as DE; otherwise found by name. Repeatable.")
+        list[str] | None,
+        typer.Option(help="A country to count, such as DE; panstream has a list of its own. Repeatable."),
     ] = None,
     origin: Annotated[
         list[str] | None,
@@ -48,7 +58,7 @@ def web(
     follow: Annotated[
         bool, typer.Option("--follow", help="With --logs: serve, and read lines as they are appended.")
     ] = False,
-    machines: Annotated[
+    two_machines: Annotated[
         Path | None,
         typer.Option(help="A configuration whose two machines ([stream] machines, [two_party]) hold the cells."),
     ] = None,
@@ -69,19 +79,23 @@ def web(
     if out is None and not no_hardening:
         reexec_hardened()
     with exit_codes():
-        from panstream.engine.presets.website import WebsiteSpec, propose_queries, to_text, to_toml
+        from panstream.engine.presets.page_list import read_pages
+        from panstream.engine.presets.website import WebsiteSpec, propose_queries
+        from panstream.engine.presets.website_text import to_text, to_toml
 
         declared = WebsiteSpec(
             site=site,
             visitors=visitors_per_day,
-            epsilon=epsilon,
+            person=person,
+            page_view=page_view,
             source="beacon" if logs is None else "log",
             sections=tuple(section or ()),
             campaigns=tuple(campaign or ()),
             countries=tuple(country or ()),
+            pages=() if pages is None else read_pages(pages, site),
             origins=tuple(origin or ()),
             trusted_proxies=tuple(trusted_proxy or ()),
-            machines=None if machines is None else _machines(machines),
+            machines=None if two_machines is None else _machines(two_machines),
         )
         if follow and logs is None:
             raise InvalidParameter("--follow waits for lines of an access log: give --logs too")

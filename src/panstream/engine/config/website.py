@@ -14,9 +14,8 @@ from panstream.primitives.toml_config import Section
 
 Source = Literal["beacon", "log"]
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-# Columns of a beacon. The visitor is a hash of address, user agent and site, computed on receipt; ``MADE`` are derived
-# from what the browser sent.
+# Columns of a beacon. The visitor is a hash of address, user agent, language and site, computed on receipt; those of
+# ``MADE`` are derived from what the browser sent.
 MADE = {
     "path": "string",
     "section": "string",
@@ -26,6 +25,7 @@ MADE = {
     "country": "string",
     "device": "string",
 }
+OF_THE_ID = frozenset({"device", "country"})  # columns that follow from texts which are part of the visitor's id
 # Columns derived from an access log.
 LOG_MADE = {name: kind for name, kind in MADE.items() if name not in ("path", "country")} | {"event": "string"}
 BEACON = {

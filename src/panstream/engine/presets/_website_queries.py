@@ -19,14 +19,51 @@ STREAM = "web"
 DEVICES = ("desktop", "mobile", "tablet", "other")
 SLOWEST = 10_000.0  # milliseconds
 
-Kind = Literal["visitors", "count", "groups", "names", "timing"]
+# Countries that are counted unless others are declared; the list is public, and its length costs no privacy.
+COUNTRIES = tuple(
+    [
+        "AT",
+        "AU",
+        "BE",
+        "BR",
+        "CA",
+        "CH",
+        "CN",
+        "CZ",
+        "DE",
+        "DK",
+        "ES",
+        "FI",
+        "FR",
+        "GB",
+        "IE",
+        "IN",
+        "IT",
+        "JP",
+        "MX",
+        "NL",
+        "NO",
+        "PL",
+        "PT",
+        "SE",
+        "TR",
+        "US",
+    ]
+)
+_SHOWN = 20  # names of a list
+LIST_DELTA = 2e-7  # of one list of names
+_GROUP_BYTES = 1 << 16  # of the state of one group of visitors
+
+Kind = Literal["visitors", "visitor groups", "count", "groups", "names", "timing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebsiteQuery:
     """A query with candidate windows, of which the shortest useful one is chosen.
 
-    ``daily`` is the assumed number of counted events per visitor and day.
+    ``daily`` is the assumed number of counted events per visitor and day. A query ``of_views`` reads page views, and
+    a query with ``per_visitor`` counts different visitors: whatever one does in a window changes one bit. The larger
+    ``weight`` is, the later it is left out where a visitor's budget does not suffice for all.
     """
 
     name: str
@@ -35,6 +72,13 @@ class WebsiteQuery:
     windows: tuple[str, ...]
     daily: float = 1.0
     keys: dict[str, Any] = field(default_factory=dict)
+    of_views: bool = True
+    weight: float = 1.0
+
+    @property
+    def per_visitor(self) -> bool:
+        """Whether the query protects whatever one visitor does in a window."""
+        return self.kind in ("visitors", "visitor groups")
 
     def size(self, visitors: int, window: str) -> int:
         """Return the expected number of visitors or events in a window.
@@ -42,35 +86,48 @@ class WebsiteQuery:
         >>> next(query for query in website_queries() if query.name == "page views per day").size(1_000, DAY)
         3000
         """
-        if self.kind == "visitors":
+        if self.per_visitor:
             return max(1, round(visitors * VISITORS[window]))
         return max(1, round(visitors * self.daily * SECONDS[window] / SECONDS[DAY]))
 
 
 def website_queries(
-    sections: tuple[str, ...] = (), campaigns: tuple[str, ...] = (), countries: tuple[str, ...] = ()
+    sections: tuple[str, ...] = (),
+    campaigns: tuple[str, ...] = (),
+    countries: tuple[str, ...] = (),
+    pages: tuple[str, ...] = (),
 ) -> list[WebsiteQuery]:
-    """Return all queries; without a list of sections, campaigns or countries, those are an open domain."""
+    """Return all queries; without a list of pages, sections or campaigns, those are an open domain."""
+    sections = sections or tuple(dict.fromkeys("/" + page.split("/")[1] for page in pages))
     any_time = (DAY, WEEK, MONTH)
     by_name = "ORDER BY COUNT(*) DESC LIMIT"
 
-    def visitors(name: str, window: str, **keys: Any) -> WebsiteQuery:
+    def visitors(name: str, window: str, weight: float) -> WebsiteQuery:
         sql = f"SELECT COUNT(DISTINCT visitor) FROM {STREAM} WHERE event = 'view'"
-        return WebsiteQuery(name=name, kind="visitors", sql=sql, windows=(window,), keys=keys)
+        return WebsiteQuery(name=name, kind="visitors", sql=sql, windows=(window,), weight=weight)
 
-    def count(name: str, condition: str, window: str, daily: float) -> WebsiteQuery:
+    def visitor_groups(name: str, key: str, condition: str, listed: tuple[str, ...]) -> WebsiteQuery:
+        sql = f"SELECT {key}, COUNT(DISTINCT visitor) FROM {STREAM} WHERE {condition} GROUP BY {key}"
+        # User agent and language are part of the id, so one id is in one group of devices, and of countries.
+        keys = {"groups": {key: list(listed)}, "groups_per_user": 1, "memory": _GROUP_BYTES}
+        return WebsiteQuery(name=name, kind="visitor groups", sql=sql, windows=any_time, keys=keys)
+
+    def count(name: str, condition: str, window: str, daily: float, *, of_views: bool = True) -> WebsiteQuery:
         sql = f"SELECT COUNT(*) FROM {STREAM} WHERE {condition}"
-        return WebsiteQuery(name=name, kind="count", sql=sql, windows=(window,), daily=daily)
+        return WebsiteQuery(name=name, kind="count", sql=sql, windows=(window,), daily=daily, of_views=of_views)
 
-    def names(name: str, key: str, condition: str, daily: float, max_item_bytes: int, shown: int = 20) -> WebsiteQuery:
-        sql = f"SELECT {key}, COUNT(*) FROM {STREAM} WHERE {condition} GROUP BY {key} {by_name} {shown}"
+    def names(
+        name: str, key: str, condition: str, daily: float, max_item_bytes: int, *, of_views: bool = True
+    ) -> WebsiteQuery:
+        sql = f"SELECT {key}, COUNT(*) FROM {STREAM} WHERE {condition} GROUP BY {key} {by_name} {_SHOWN}"
         return WebsiteQuery(
             name=name,
             kind="names",
             sql=sql,
             windows=any_time,
             daily=daily,
-            keys={"delta": 1e-6, "max_item_bytes": max_item_bytes},
+            keys={"delta": LIST_DELTA, "max_item_bytes": max_item_bytes},
+            of_views=of_views,
         )
 
     def groups(name: str, key: str, condition: str, daily: float, listed: tuple[str, ...]) -> WebsiteQuery:
@@ -89,21 +146,19 @@ def website_queries(
     visit = "event = 'view' AND entry"
     timing = f"SELECT MEDIAN(value) AS p50, QUANTILE_CONT(value, 0.95) AS p95 FROM {STREAM} WHERE event = 'load'"
     return [
-        visitors("visitors per hour", HOUR),
-        visitors("visitors today", DAY, every="4 hours"),
-        visitors("visitors per day", DAY),
-        visitors("visitors per week", WEEK),
-        visitors("visitors per month", MONTH),
+        visitors("visitors per day", DAY, 6.0),
+        visitors("visitors per week", WEEK, 2.0),
+        visitors("visitors per month", MONTH, 2.0),
         count("page views per hour", view, HOUR, 3.0),
         count("page views per day", view, DAY, 3.0),
-        names("pages", "path", view, 3.0, 64),
-        names("entry pages", "path", visit, 1.0, 64),
+        either("pages", "path", view, 3.0, 64, pages),
+        either("entry pages", "path", visit, 1.0, 64, pages),
         either("sections", "section", view, 3.0, 24, sections),
         names("referrers", "referrer_host", f"{visit} AND referrer_host <> ''", 0.5, 32),
         either("campaigns", "campaign", f"{visit} AND campaign <> ''", 0.1, 24, campaigns),
-        either("countries", "country", f"{visit} AND country <> ''", 1.0, 2, countries),
-        groups("devices", "device", visit, 1.0, DEVICES),
-        names("events", "event", "event NOT IN ('view', 'load', 'error')", 0.3, 24),
+        visitor_groups("countries", "country", view, countries or COUNTRIES),
+        visitor_groups("devices", "device", view, DEVICES),
+        names("events", "event", "event NOT IN ('view', 'load', 'error')", 0.3, 24, of_views=False),
         WebsiteQuery(
             name="load time",
             kind="timing",
@@ -111,8 +166,9 @@ def website_queries(
             windows=any_time,
             daily=3.0,
             keys={"lower": 0.0, "upper": SLOWEST},
+            of_views=False,
         ),
-        count("errors per hour", "event = 'error'", HOUR, 0.03),
+        count("errors per hour", "event = 'error'", HOUR, 0.03, of_views=False),
     ]
 
 

@@ -1,13 +1,15 @@
 """A configuration for a website: the queries that are useful at its size, their costs, and the file to serve.
 
-A query is useful if its 95% error is at most a quarter of the expected count; a list of names, if it finds a name with
-a twentieth of the events. All of this depends on the declared size only, never on data.
+Questions about different visitors share one budget for all that one visitor does in 30 days. All others protect single
+rows, and share a budget for one page view. A query is useful if its 95% error is at most a quarter of the expected
+count; a list of names, if it finds a name with a twentieth of the events. All of this depends on the declared size
+only, never on data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,28 +18,37 @@ from panstream.core.estimate import format_number
 from panstream.engine.config.config import read_config
 from panstream.engine.config.website import Source, normalize_hostname, origins_of, parse_network
 from panstream.engine.planner.accuracy import error_at
+from panstream.engine.planner.event_total import event_loss
 from panstream.engine.planner.open_domain import top_items_for
+from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.person_period import person_share
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.presets._website_queries import (
+    SECONDS,
     STREAM,
     UNASKED,
     WebsiteQuery,
     columns_of,
     website_queries,
 )
-from panstream.errors import ConfigError, InvalidParameter
-from panstream.primitives.toml_config import toml_lines
+from panstream.errors import BudgetExceeded, ConfigError, InvalidParameter
 from panstream.privacy.person_loss import PERIOD, PersonShare, PersonTotal
-from panstream.privacy.rounding import rounded_up
+from panstream.privacy.rounding import round_down
 
-SIZES = (1_000, 10_000, 100_000)  # daily visitors for which errors are shown
+PERSON = 4.0  # what one visitor may lose in 30 days to the questions about visitors
+PAGE_VIEW = 3.0  # what one page view may lose to the questions about events
+DELTA = 1e-6  # of a page view
 _PART = 0.25  # largest useful error, as a share of the count
 _FEW = 10.0  # a count with an error of this many / epsilon is useful whatever its size: no mechanism does much better
 _NAME = 0.05  # share of the events from which a name must be listed
 _GROUP = 0.1  # share of the events of a typical group
 _TYPICAL = 1_000.0  # milliseconds that a page takes to load
 _MEMORY = [1 << size for size in range(20, 25)]  # candidate bytes for a list of names
+# Shares of the budget of a page view. A count is exact enough with little, a list is not: its noise decides what it
+# can name at all.
+_SHARES = {"count": 0.2, "groups": 0.5, "names": 1.0, "timing": 1.0}
+_DIGITS = 3  # of an epsilon
+_HALVINGS = 9
 _SPANS = {"1 hour": "hour", "1 day": "day", "7 days": "7 days", "30 days": "30 days"}
 
 
@@ -47,11 +58,13 @@ class WebsiteSpec:
 
     site: str
     visitors: int = 1_000  # per day
-    epsilon: float = 1.0  # of every query
+    person: float = PERSON
+    page_view: float = PAGE_VIEW
     source: Source = "beacon"
     sections: tuple[str, ...] = ()
     campaigns: tuple[str, ...] = ()
     countries: tuple[str, ...] = ()
+    pages: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     machines: Mapping[str, Any] | None = None  # addresses, names, certificate, key, authority
@@ -63,10 +76,15 @@ class WebsiteSpec:
         object.__setattr__(self, "origins", self.origins or origins_of(self.site))
         if not 1 <= self.visitors <= 1_000_000_000:
             raise InvalidParameter(f"visitors per day must be in 1..1,000,000,000, got {self.visitors}")
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon:g}")
+        for name, epsilon in (("person", self.person), ("page_view", self.page_view)):
+            if not (math.isfinite(epsilon) and epsilon > 0):
+                raise InvalidParameter(f"{name} must be positive, got {name}={epsilon:g}")
         for proxy in self.trusted_proxies:
             parse_network(proxy)
+
+    def questions(self) -> list[WebsiteQuery]:
+        """Return all questions about the site, useful or not."""
+        return website_queries(self.sections, self.campaigns, self.countries, self.pages)
 
     def sections_of_file(self) -> dict[str, Any]:
         """Return the configuration without its queries, as plain values."""
@@ -106,10 +124,7 @@ class _QueryCandidate:
         """Whether the expected error is small enough."""
         if self.threshold is not None:
             return self.threshold <= _NAME * self.size
-        if self.question.kind == "timing":
-            return self.error <= _PART * _TYPICAL
-        group = _GROUP if self.question.kind == "groups" else 1.0
-        return self.error <= _PART * group * self.size or (
+        return self.error <= _useful_error(self.question, self.size) or (
             self.question.kind == "count" and self.error <= _FEW / self.plan.config.epsilon
         )
 
@@ -120,15 +135,23 @@ class _QueryCandidate:
             return f"from {math.ceil(self.threshold):,} in {self.window}"
         if self.question.kind == "timing":
             return f"±{format_number(self.error, 2)} ms"
-        if self.question.kind != "visitors":
+        if not self.question.per_visitor:
             return f"±{format_number(self.error, 2)}"
-        share = 100 * self.error / self.size
+        group = self.question.kind == "visitor groups"
+        share = 100 * self.error / (self.size * (_GROUP if group else 1.0))
         return f"±{format_number(self.error, 2)} ({'under 1' if share < 0.5 else f'{share:.0f}'}%)"
 
     @property
-    def monthly(self) -> float:
-        """What one visitor can lose in any 30 days, with one intrusion; infinite where single events are protected."""
-        return self.share.epsilon
+    def protects(self) -> str:
+        """What the claim of the query is about."""
+        return f"visitor's {_SPANS[self.window]}" if self.question.per_visitor else "event"
+
+
+def _useful_error(question: WebsiteQuery, size: int) -> float:
+    """Return the largest useful error of any kind of query but a list of names."""
+    if question.kind == "timing":
+        return _PART * _TYPICAL
+    return _PART * (_GROUP if question.kind in ("groups", "visitor groups") else 1.0) * size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,38 +164,130 @@ class Proposal:
 
     def config(self) -> dict[str, Any]:
         """Return the configuration as plain values."""
-        return {**self.site.sections_of_file(), "query": [candidate.keys for candidate in self.asked]}
+        values = self.site.sections_of_file()
+        unbounded = [candidate.question.name for candidate in self.asked if not candidate.question.per_visitor]
+        budget: dict[str, Any] = {"person": self.site.person}
+        values["stream"]["budget"] = budget | ({"allow_unbounded": unbounded} if unbounded else {})
+        return {
+            **values,
+            "query": [candidate.keys for candidate in self.asked],
+            "statement": dict.fromkeys(("controller", "contact", "purpose", "why_epsilon", "retention"), ""),
+        }
+
+    def person_total(self) -> PersonTotal:
+        """Return what one visitor can lose in any 30 days."""
+        return PersonTotal(period=PERIOD, shares=tuple(candidate.share for candidate in self.asked))
+
+    def page_view_loss(self) -> tuple[float, float]:
+        """Return epsilon and delta of one page view, to all questions about events together."""
+        return event_loss([each.plan for each in self.asked if _reads_views(each.question)], DELTA)
+
+
+def _reads_views(question: WebsiteQuery) -> bool:
+    return question.of_views and not question.per_visitor
 
 
 def propose_queries(site: WebsiteSpec) -> Proposal:
     """Choose the queries that are useful at the declared size; raise InvalidParameter if none is."""
-    candidates, left_out = _chosen(site)
-    if not candidates:
-        raise InvalidParameter("no question is useful at this size and epsilon; a larger epsilon would help")
-    return Proposal(site=site, asked=tuple(candidates), left_out=tuple(left_out))
-
-
-def _chosen(site: WebsiteSpec) -> tuple[list[_QueryCandidate], list[tuple[str, str]]]:
-    candidates: list[_QueryCandidate] = []
-    left_out: list[tuple[str, str]] = []
-    for question in website_queries(site.sections, site.campaigns, site.countries):
-        if question.name in UNASKED.get(site.source, ()):
-            left_out.append((question.name, "an access log does not tell"))
+    left_out: dict[str, str] = {}
+    asked: dict[str, _QueryCandidate] = {}
+    questions = site.questions()
+    known = [question for question in questions if question.name not in UNASKED.get(site.source, ())]
+    left_out |= {question.name: "an access log does not tell" for question in questions if question not in known}
+    if site.machines is not None:
+        unlisted = [question.name for question in known if question.kind == "names"]
+        left_out |= dict.fromkeys(unlisted, "two machines count listed names only")
+        known = [question for question in known if question.name not in unlisted]
+    _divide(site, [question for question in known if question.per_visitor], asked, left_out)
+    scale = _page_view_scale(site, [question for question in known if _reads_views(question)])
+    for question in known:
+        if question.per_visitor:
             continue
-        candidate, why = _useful(site, question)
+        epsilon = _rounded_down(_SHARES[question.kind] * (scale if question.of_views else 1.0))
+        candidate, why = _useful(site, question, epsilon)
         if candidate is None:
-            left_out.append((question.name, why))
+            left_out[question.name] = why
         else:
-            candidates.append(candidate)
-    return candidates, left_out
+            asked[question.name] = candidate
+    if not asked:
+        raise InvalidParameter("no question is useful at this size; a larger person or page_view would help")
+    names = [question.name for question in questions]
+    return Proposal(
+        site=site,
+        asked=tuple(asked[name] for name in names if name in asked),
+        left_out=tuple((name, left_out[name]) for name in names if name in left_out),
+    )
 
 
-def _useful(site: WebsiteSpec, question: WebsiteQuery) -> tuple[_QueryCandidate | None, str]:
+# Questions about visitors, which share one budget.
+
+
+def _divide(
+    site: WebsiteSpec,
+    questions: Sequence[WebsiteQuery],
+    asked: dict[str, _QueryCandidate],
+    left_out: dict[str, str],
+) -> None:
+    """Divide the budget of a visitor between the questions that can be useful within it."""
+    values = site.sections_of_file()
+    values["stream"]["budget"] = {"person": site.person}
+    values["query"] = [_undivided(site, question) for question in questions]
+    try:
+        config = divide_person_budget(read_config(values))
+    except BudgetExceeded as error:
+        left_out |= {question.name: f"not useful within {site.person:g}: {error}" for question in questions}
+        return
+    by_name = {question.name: question for question in questions}
+    for query in config.queries:
+        question = by_name[query.name]
+        window = next(window for window in question.windows if SECONDS[window] == query.window)
+        asked[query.name] = _ask(site, question, window, query.epsilon)
+    left_out |= {choice.name: choice.reasons[-1] for choice in config.choices if choice.dropped}
+
+
+def _undivided(site: WebsiteSpec, question: WebsiteQuery) -> dict[str, Any]:
+    sizes = [question.size(site.visitors, window) for window in question.windows]
+    return {
+        "name": question.name,
+        "sql": question.sql,
+        "window": list(question.windows),
+        "expected": [_expected(question, size) for size in sizes],
+        "target_error": [_useful_error(question, size) for size in sizes],
+        "weight": question.weight,
+        **question.keys,
+    }
+
+
+# Questions about events.
+
+
+def _page_view_scale(site: WebsiteSpec, questions: Sequence[WebsiteQuery]) -> float:
+    """Return the largest factor of `_SHARES` with which one page view loses no more than it may."""
+
+    def loss(scale: float) -> tuple[float, float]:
+        epsilons = [_rounded_down(_SHARES[question.kind] * scale) for question in questions]
+        scaled = [replace(query, epsilon=each) for query, each in zip(config.queries, epsilons, strict=True)]
+        return event_loss(plan_all(replace(config, queries=tuple(scaled))), DELTA)
+
+    def fits(scale: float) -> bool:
+        epsilon, delta = loss(scale)
+        return epsilon <= site.page_view and delta <= DELTA * (1 + 1e-9)
+
+    queries = [{**_keys(site, each, each.windows[0], 1.0), **_any_memory(each)} for each in questions]
+    config = read_config({**site.sections_of_file(), "query": queries})
+    low, high = 0.0, 2.0 * site.page_view
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _useful(site: WebsiteSpec, question: WebsiteQuery, epsilon: float) -> tuple[_QueryCandidate | None, str]:
     """Return the query in the shortest window in which it is useful; or None and the reason."""
     why = ""
     for window in question.windows:
         try:
-            candidate = _ask(site, question, window)
+            candidate = _ask(site, question, window, epsilon)
         except (InvalidParameter, ConfigError) as error:
             return None, str(error).partition(": ")[2] or str(error)
         if candidate.useful:
@@ -192,13 +307,28 @@ def _useless(candidate: _QueryCandidate) -> str:
     return f"the 95% error would be {format_number(candidate.error, 2)} with about {candidate.size:,} {what} in {per}"
 
 
-def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str) -> _QueryCandidate:
-    size = question.size(site.visitors, window)
-    keys = {"name": question.name, "sql": question.sql, "epsilon": site.epsilon, "window": window, **question.keys}
+def _any_memory(question: WebsiteQuery) -> dict[str, Any]:
+    """Return a memory for names: the loss does not depend on it, and the best one takes time to find."""
+    return {"memory": _MEMORY[0]} if question.kind == "names" else {}
+
+
+def _keys(site: WebsiteSpec, question: WebsiteQuery, window: str, epsilon: float) -> dict[str, Any]:
+    keys = {"name": question.name, "sql": question.sql, "epsilon": epsilon, "window": window, **question.keys}
     if question.kind not in ("count", "groups"):
-        keys["expected"] = size
+        keys["expected"] = _expected(question, question.size(site.visitors, window))
+    return keys
+
+
+def _expected(question: WebsiteQuery, size: int) -> int:
+    """Return the size of one state: that of a typical group, where there are groups of visitors."""
+    return max(1, round(_GROUP * size)) if question.kind == "visitor groups" else size
+
+
+def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str, epsilon: float) -> _QueryCandidate:
+    size = question.size(site.visitors, window)
+    keys = _keys(site, question, window, epsilon)
     if question.kind == "names":
-        keys["memory"] = _memory(site.epsilon, size, question.keys)
+        keys["memory"] = _memory(epsilon, size, question.keys)
     config = read_config({**site.sections_of_file(), "query": [keys]})
     (plan,) = plan_all(config)
     threshold = top_items_for(plan.config).listing_threshold if question.kind == "names" else None
@@ -208,7 +338,7 @@ def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str) -> _QueryCandid
         keys=keys,
         plan=plan,
         size=size,
-        error=error_at(plan, size),
+        error=error_at(plan, _expected(question, size)),
         threshold=threshold,
         share=person_share(plan, config.stream, PERIOD),
     )
@@ -226,85 +356,7 @@ def _memory(epsilon: float, size: int, keys: Mapping[str, Any]) -> int:
     return next(memory for memory in _MEMORY if thresholds[memory] <= 1.001 * enough)
 
 
-def to_text(proposal: Proposal) -> str:
-    """Return a table of the proposed queries, their errors and costs, and what they protect."""
-    site = proposal.site
-    exactness = {
-        size: {candidate.question.name: candidate.exactness for candidate in _chosen(replace(site, visitors=size))[0]}
-        for size in SIZES
-    }
-    rows = [("question", "window", "protects one", "epsilon", *(f"{n:,}/day" for n in SIZES), "30 days of a visitor")]
-    for candidate in proposal.asked:
-        claim = candidate.plan.claim
-        unit = "event" if claim.unit == "event" else f"visitor's {_SPANS[candidate.window]}"
-        spent = rounded_up(claim.epsilon) + (f", {claim.delta:.0e}" if claim.delta else "")
-        errors = (exactness[n].get(candidate.question.name, "-") for n in SIZES)
-        sum_ = "not bounded" if math.isinf(candidate.monthly) else rounded_up(candidate.monthly)
-        rows.append((candidate.question.name, candidate.window, unit, spent, *errors, sum_))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    table = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    total = PersonTotal(period=PERIOD, shares=tuple(candidate.share for candidate in proposal.asked))
-    events = sum(candidate.plan.claim.epsilon for candidate in proposal.asked)
-    slack = sum(candidate.plan.claim.delta for candidate in proposal.asked)
-    lines = [
-        f"{site.site}: {site.visitors:,} visitors a day declared, about 3 page views each; from {_FROM[site.source]}",
-        "how far a 95% interval reaches, if this many visitors come a day and that is what you declare:",
-        "",
-        *table,
-        "",
-        "a visitor is an address with a user agent, not a person: people who share both are counted once, and",
-        "  someone who changes either is counted again",
-        *_person_lines(total),
-        f"an event loses at most epsilon {rounded_up(events)}{f', delta {slack:.0e}' if slack else ''} to all "
-        "questions together",
-    ]
-    if proposal.left_out:
-        lines += ["", "left out, since the answers would be useless or there are none:"]
-        lines += [f"  {names}: {why}" for names, why in _by_reason(proposal.left_out)]
-    if site.machines is not None:
-        lines += ["", "the cells are held as shares by two machines: panstream explain says what that protects"]
-    return "\n".join(lines)
-
-
-def _person_lines(total: PersonTotal) -> list[str]:
-    """Return what one visitor loses in any 30 days: a number, and what has none."""
-    visitors = total.bounded
-    if total.is_bounded:
-        return [total.text("visitor")]
-    lines = ["one visitor, any 30 days, one intrusion: not bounded, since most questions protect single events"]
-    if visitors.shares:
-        names = ", ".join(share.name for share in visitors.shares)
-        lines.append(f"  to {names}: epsilon {rounded_up(visitors.epsilon)} together")
-    return lines
-
-
-_FROM = {"beacon": "beacons of browsers", "log": "an access log"}
-
-
-def to_toml(proposal: Proposal) -> str:
-    """Return the configuration file, with comments."""
-    file = proposal.config()
-    site = proposal.site
-    lines = [f"# {site.site}: written by panstream web for {site.visitors:,} visitors a day. Serve it with", "#"]
-    served = "panstream serve FILE" + (" --follow LOG" if site.source == "log" else "")
-    lines += [f"#   {served}", "", "[web]", *toml_lines(file["web"]), "", "[stream]"]
-    lines += toml_lines({key: value for key, value in file["stream"].items() if not isinstance(value, dict)})
-    lines += ["", "[stream.columns]", *toml_lines(file["stream"]["columns"])]
-    if "two_party" in file:
-        lines += ["", "[two_party]", *toml_lines(file["two_party"])]
-    for candidate in proposal.asked:
-        unit = "one event" if candidate.plan.claim.unit == "event" else f"one visitor's {_SPANS[candidate.window]}"
-        lines += ["", f"# protects {unit}; 95% error at about {candidate.size:,}: {candidate.exactness}", "[[query]]"]
-        lines += toml_lines(candidate.keys)
-    if proposal.left_out:
-        lines += ["", "# Left out:", *(f"# {names}: {why}" for names, why in _by_reason(proposal.left_out))]
-    lines += ["", "[store]", *toml_lines(file["store"])]
-    return "\n".join([*lines, "# Keep it out of backups: every copy of it is an intrusion.", ""])
-
-
-def _by_reason(left_out: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return each reason with the names of its queries, joined."""
-    names: dict[str, list[str]] = {}
-    for name, why in left_out:
-        names.setdefault(why, []).append(name)
-    return [(", ".join(some), why) for why, some in names.items()]
+def _rounded_down(epsilon: float) -> float:
+    """Return an epsilon with few digits."""
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - _DIGITS + 1)
+    return round_down(float(f"{math.floor(epsilon / unit + 1e-9) * unit:.{_DIGITS}g}"))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from panstream.engine.config.config import Config
+from panstream.engine.config.website import OF_THE_ID
 from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
 from panstream.engine.reporting.statement_page import html_list, html_table, paragraph
 from panstream.engine.reporting.statement_words import (
@@ -197,7 +198,7 @@ def not_protected(config: Config, plans: Sequence[QueryPlan], warnings: Sequence
     limits += [
         f"Someone in more than {count_of(query.groups_per_user, 'group')}, in “{query.name}”: that number was declared."
         for query in queries
-        if query.groups_per_user is not None
+        if query.groups_per_user is not None and not (config.web and OF_THE_ID.issuperset(query.groups))
     ]
     limits += [
         f"All questions together, for {protected_unit(total.unit, total.window, config)}: no limit, because nothing "

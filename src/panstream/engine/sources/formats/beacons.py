@@ -107,7 +107,7 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> RowBatch:
     broken = np.zeros(rows, np.uint8)
     scan_texts(view, begins[3], ends[3], *json_spans.arrays, broken)
     visitors = np.empty(rows, np.uint64)
-    hash_pairs((view, begins[0], ends[0]), (view, begins[1], ends[1]), _KEY, visitors)
+    hash_pairs((view, begins[0], ends[0]), (view, begins[1], ends[2]), _KEY, visitors)  # agent and language
     spans = {name: (begins[line], ends[line], np.full(rows, json.STRING, np.uint8)) for name, line in _HEAD.items()}
     codes = np.where(broken != 0, np.uint16(NOT_JSON), np.uint16(0))
     for name in _KEYS:

@@ -92,8 +92,8 @@ export function page(store) {
     const missing = Object.keys({ ...FIGURES, ...LISTS }).filter((name) => !asked.has(name));
     show(
       unasked,
-      "A visitor is an address with a user agent, not a person. Counts are shown from 0 up: noise may have published " +
-        "less, which a question’s own page shows. ",
+      "A visitor is an address with a user agent and a language, not a person. Counts are shown from 0 up: noise may " +
+        "have published less, which a question’s own page shows. ",
       missing.length
         ? `Not asked: ${missing.join(", ")}. Left out is what would be too uncertain at the declared size` +
             (store.web.source === "log" ? ", and what a log does not tell" : "") +

@@ -1,0 +1,119 @@
+"""A proposal for a website as text: a table for people, and the configuration file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
+from panstream.errors import InvalidParameter
+from panstream.primitives.toml_config import toml_lines
+from panstream.privacy.rounding import rounded_up
+
+SIZES = (1_000, 10_000, 100_000)  # daily visitors for which errors are shown
+_FROM = {"beacon": "beacons of browsers", "log": "an access log"}
+_PROFILES = {
+    "one machine": "Nothing is stored in browsers. Questions about visitors, devices and countries read one bit of a "
+    "visitor however much she does, so one number holds for her 30 days. Nothing bounds how many pages she opens: "
+    "lists and counts of page views protect a single page view, and have no number for a visitor.",
+    "two machines": "Two machines hold what is counted as shares, of which one alone is random, however often it is "
+    "copied; so the noise of answers is all there is, and errors are small. Questions about visitors have one number "
+    "for her 30 days; counts of page views protect a single page view.",
+}
+
+
+def to_text(proposal: Proposal) -> str:
+    """Return a table of the proposed queries, their errors and costs, and what they protect."""
+    site = proposal.site
+    exactness = {size: _exactness(replace(site, visitors=size)) for size in SIZES}
+    total = proposal.person_total()
+    rows = [("question", "window", "protects one", "epsilon", *(f"{n:,}/day" for n in SIZES), "30 days of a visitor")]
+    for candidate in proposal.asked:
+        claim = candidate.plan.claim
+        spent = rounded_up(claim.epsilon) + (f", {claim.delta:.0e}" if claim.delta else "")
+        errors = (exactness[n].get(candidate.question.name, "-") for n in SIZES)
+        share = candidate.share.epsilon
+        sum_ = "not bounded" if math.isinf(share) else rounded_up(share)
+        rows.append((candidate.question.name, candidate.window, candidate.protects, spent, *errors, sum_))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    table = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    epsilon, delta = proposal.page_view_loss()
+    bounded = total.bounded
+    lines = [
+        f"{site.site}: {site.visitors:,} visitors a day declared, about 3 page views each; from {_FROM[site.source]}",
+        *_wrapped(_PROFILES["one machine" if site.machines is None else "two machines"]),
+        "how far a 95% interval reaches, if this many visitors come a day and that is what you declare (for countries",
+        "  and devices, with a tenth of all visitors):",
+        "",
+        *table,
+        "",
+    ]
+    if bounded.shares:
+        lines += [
+            "one visitor, any 30 days, the questions about visitors, one intrusion: epsilon "
+            f"{rounded_up(bounded.epsilon)}{f', delta {bounded.stated_delta:.0e}' if bounded.stated_delta else ''}"
+        ]
+    if total.unbounded:
+        lines += [
+            "one visitor, any 30 days, the other questions: not bounded, since nothing limits how many rows she has",
+            f"one page view, the other questions together: epsilon {rounded_up(epsilon)}"
+            f"{f', delta {delta:.0e}' if delta else ''}",
+        ]
+    lines += [
+        "a visitor is an address with a user agent and a language, not a person: people who share all of these are",
+        "  counted once, and someone who changes one of them is counted again",
+    ]
+    if proposal.left_out:
+        lines += ["", "left out, since the answers would be useless or there are none:"]
+        lines += [f"  {names}: {why}" for names, why in _by_reason(proposal.left_out)]
+    return "\n".join(lines)
+
+
+def to_toml(proposal: Proposal) -> str:
+    """Return the configuration file, with comments."""
+    file = proposal.config()
+    site = proposal.site
+    lines = [f"# {site.site}: written by panstream web for {site.visitors:,} visitors a day. Serve it with", "#"]
+    served = "panstream serve FILE" + (" --follow LOG" if site.source == "log" else "")
+    lines += [f"#   {served}", "", "[web]", *toml_lines(file["web"]), "", "[stream]"]
+    lines += toml_lines({key: value for key, value in file["stream"].items() if not isinstance(value, dict)})
+    lines += ["", "[stream.columns]", *toml_lines(file["stream"]["columns"])]
+    lines += ["", "# What one visitor may lose in any 30 days.", "[stream.budget]"]
+    lines += toml_lines(file["stream"]["budget"])
+    if "two_party" in file:
+        lines += ["", "[two_party]", *toml_lines(file["two_party"])]
+    for candidate in proposal.asked:
+        about = f"# protects one {candidate.protects}; 95% error at about {candidate.size:,}: {candidate.exactness}"
+        lines += ["", about, "[[query]]", *toml_lines(candidate.keys)]
+    if proposal.left_out:
+        lines += ["", "# Left out:", *(f"# {names}: {why}" for names, why in _by_reason(proposal.left_out))]
+    lines += ["", "# Printed by panstream statement and on /privacy: fill it in.", "[statement]"]
+    lines += toml_lines(file["statement"])
+    lines += ["", "[store]", *toml_lines(file["store"])]
+    return "\n".join([*lines, "# Keep it out of backups: every copy of it is an intrusion.", ""])
+
+
+def _exactness(site: WebsiteSpec) -> dict[str, str]:
+    """Return the errors of the questions that are useful at a size."""
+    try:
+        return {candidate.question.name: candidate.exactness for candidate in propose_queries(site).asked}
+    except InvalidParameter:
+        return {}
+
+
+def _wrapped(text: str) -> list[str]:
+    words, lines = text.split(), [""]
+    for word in words:
+        if len(lines[-1]) + len(word) > 117:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return lines
+
+
+def _by_reason(left_out: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return each reason with the names of its queries, joined."""
+    names: dict[str, list[str]] = {}
+    for name, why in left_out:
+        names.setdefault(why, []).append(name)
+    return [(", ".join(some), why) for why, some in names.items()]
