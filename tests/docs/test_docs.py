@@ -55,3 +55,15 @@ def test_lines_are_wrapped(page: Path) -> None:
 def test_readme_has_exactly_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text()
     assert re.findall(r"^make \w+", readme, re.MULTILINE) == ["make run", "make test"]
+
+
+def test_every_picture_has_a_command_that_exists() -> None:
+    page = (ROOT / "docs" / "reference" / "reproduce.md").read_text("utf-8")
+    pictures = {
+        path.name.replace("-light.svg", "").replace("-dark.svg", "")
+        for path in (ROOT / "docs" / "pictures").glob("*.*")
+    }
+    assert not [name for name in pictures if f"`{name}`" not in page]
+    scripts = [Path(name) for name in re.findall(r"python ([\w/]+\.py)", page)]
+    scripts += [Path(name.replace(".", "/") + ".py") for name in re.findall(r"python -m ([\w.]+)", page)]
+    assert not [str(script) for script in scripts if not (ROOT / script).exists()]
