@@ -7,7 +7,7 @@ replaced by another one. Proof: docs/proofs/person-period.md, Theorem 1 and Lemm
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes
 from panstream.privacy.person_loss import PersonShare, PersonTotal, WindowLoss, windows_open
+from panstream.privacy.person_renyi import conversion, order_grid, share_divergences
+
+_WorstOf = Callable[[Sequence["AskedQuery"], NDArray[np.int64], PersonTotal], PersonTotal]
 
 _MOST_CANDIDATES = 1 << 20  # periods that are looked at one by one around a change
-_LOSSES = ("joint", "answers", "unused", "delta")
+_LOSSES = ("joint", "answers", "unused", "delta", "rho_joint", "rho_answers", "later", "states")
+_ORDERS = order_grid(200)  # of the divergences by which periods are compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,26 +120,49 @@ class AskedQuery:
 
 
 def worst_total(
-    asked: Sequence[AskedQuery], period: float, limit: float | None = None, delta: float = 0.0
+    asked: Sequence[AskedQuery], period: float, limit: float | None = None, delta: float = 0.0, announced: int = 0
 ) -> PersonTotal:
     """Return the total of the period in which a person can lose the most.
+
+    Args:
+        asked: All queries, those that are over too.
+        period: Seconds of the period.
+        limit: The declared budget, if there is one.
+        delta: The declared delta.
+        announced: How many copies were announced.
+    """
+    empty = PersonTotal(period=period, shares=(), limit=limit, delta=delta, copies=1 + announced)
+    bounded = [query for query in asked if math.isfinite(query.share.epsilon)]
+    unbounded = tuple(query.share for query in asked if math.isinf(query.share.epsilon))
+    pure = None if any(query.share.delta for query in bounded) else _worst(bounded, empty, _worst_pure)
+    worst = pure
+    if pure is None or delta:
+        at_delta = _worst(bounded, empty, _worst_at_delta)
+        worst = at_delta if pure is None or at_delta.epsilon < pure.epsilon else pure
+    assert worst is not None
+    return replace(worst, shares=(*worst.shares, *unbounded))
+
+
+def _worst(asked: Sequence[AskedQuery], empty: PersonTotal, worst_of: _WorstOf) -> PersonTotal:
+    """Return the worst total of all periods, by the rule for those whose numbers of windows are given as columns.
 
     Periods that begin between two changes of what is asked, and end before the next, are bounded by the most windows
     that they can meet; those around a change are looked at one by one, at every moment at which a window enters or
     leaves.
     """
+    period = empty.period
     changes = sorted({time for query in asked for time in (query.begin, query.end) if time is not None})
     edges = sorted({edge for change in changes for edge in (change - period, change)})
     segments = list(zip([-math.inf, *edges], [*edges, math.inf], strict=True))
-    best = PersonTotal(period=period, shares=(), limit=limit, delta=delta)
+    best = empty
     for low, high in segments:
         whole = any(low <= change - period < high or low < change <= high for change in changes)
         starts = _candidates(asked, period, low, high) if whole and math.isfinite(high - low) else None
         if starts is None:
-            counts = [query.most_windows((low, high), period) for query in asked]
+            counts = np.array([[query.most_windows((low, high), period)] for query in asked]).reshape(len(asked), 1)
         else:
-            counts = _worst_counts(asked, period, starts)
-        total = replace(best, shares=_shares(asked, counts))
+            counts = np.stack([query.windows_met(starts, period) for query in asked])
+        total = worst_of(asked, counts, empty)
         best = max(best, total, key=lambda candidate: (candidate.epsilon, candidate.stated_delta))
     return best
 
@@ -157,21 +184,57 @@ def _candidates(asked: Iterable[AskedQuery], period: float, low: float, high: fl
     return np.concatenate([ordered, between])
 
 
-def _worst_counts(asked: Sequence[AskedQuery], period: float, starts: NDArray[np.float64]) -> list[int]:
-    """Return how many windows of each query the period meets that loses the most."""
-    counts = np.stack([query.windows_met(starts, period) for query in asked])
-    answers = np.zeros(starts.size)
+def _worst_pure(asked: Sequence[AskedQuery], counts: NDArray[np.int64], empty: PersonTotal) -> PersonTotal:
+    """Return the worst total by Theorem 1, which adds up; of states that were lost, one start's are copied."""
+    size = counts.shape[1]
+    answers = np.zeros(size)
     copies: dict[int | None, NDArray[np.float64]] = {}
     for query, met in zip(asked, counts, strict=True):
         shares = {int(n): query.shortened(int(n)) for n in np.unique(met) if n}
         of_answers = {n: share.of_answers for n, share in shares.items()}
         of_copy = {n: float(share.of_copy) for n, share in shares.items()}
         answers += [of_answers.get(n, 0.0) for n in met.tolist()]
-        copies.setdefault(query.start, np.zeros(starts.size))
+        copies.setdefault(query.start, np.zeros(size))
         copies[query.start] += [of_copy.get(n, 0.0) for n in met.tolist()]
-    stored = copies.pop(None, np.zeros(starts.size))
-    losses = answers + stored + np.max([*copies.values(), np.zeros(starts.size)], axis=0)
-    return [int(n) for n in counts[:, int(np.argmax(losses))]]
+    stored = copies.pop(None, np.zeros(size))
+    losses = answers + stored + np.max([*copies.values(), np.zeros(size)], axis=0)
+    worst = [int(n) for n in counts[:, int(np.argmax(losses))]]
+    return replace(empty, shares=_shares(asked, worst), delta=0.0)
+
+
+def _worst_at_delta(asked: Sequence[AskedQuery], counts: NDArray[np.int64], empty: PersonTotal) -> PersonTotal:
+    """Return the worst total at a delta; all starts' states are taken for copied.
+
+    Totals at a few orders are upper bounds of the true ones, which are computed from the largest bound down until no
+    other can be larger.
+    """
+    different = np.unique(counts, axis=1)
+    size = different.shape[1]
+    divergences = np.zeros((size, _ORDERS.size))
+    added, deltas, fixed = (np.zeros(size) for _ in range(3))
+    for query, met in zip(asked, different, strict=True):
+        numbers, index = np.unique(met, return_inverse=True)
+        shares = [query.shortened(int(n)) for n in numbers if n]
+        zeros = int(numbers[0] == 0) if numbers.size else 0
+        each = np.zeros((numbers.size, _ORDERS.size))
+        each[zeros:] = share_divergences(shares, _ORDERS, empty.copies)
+        divergences += each[index]
+        of_each = np.array([*[(0.0, 0.0, 0.0)] * zeros, *((s.epsilon, s.delta, s.own_delta) for s in shares)])
+        for sums, column in zip((added, deltas, fixed), of_each.reshape(-1, 3).T, strict=True):
+            sums += column[index]
+    allowed = np.full(size, empty.delta) if empty.delta else deltas
+    left = np.maximum(allowed - fixed, 0.0)
+    with np.errstate(divide="ignore"):
+        bounds = (divergences + conversion(_ORDERS, left[:, np.newaxis])).min(axis=1)
+    bounds = np.where(deltas <= allowed, np.minimum(bounds, added), bounds) * (1.0 + 1e-9) + 1e-9
+    best = empty
+    for index in np.argsort(-bounds, kind="stable"):
+        if bounds[index] < best.epsilon:
+            break
+        met = [(query, int(n)) for query, n in zip(asked, different[:, index], strict=True) if n]
+        total = replace(empty, shares=tuple(query.shortened(n) for query, n in met))
+        best = max(best, total, key=lambda candidate: (candidate.epsilon, candidate.stated_delta))
+    return best
 
 
 def _shares(asked: Sequence[AskedQuery], counts: Sequence[int]) -> tuple[PersonShare, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from panstream.errors import InvalidParameter
@@ -17,11 +18,13 @@ from panstream.primitives.durations import format_duration
 from panstream.privacy.bitmap_loss import outputs_loss
 from panstream.privacy.claim import Claim
 from panstream.privacy.odds import odds_bound
+from panstream.privacy.person_renyi import renyi_epsilon
 from panstream.privacy.rounding import round_up, rounded_up, sum_rounded_up, times_rounded_up
 
 BoundedBy = Literal["sender", "file", "shape", "two_party", "declared"]
 PERIOD = 30 * 86_400.0
 _MAX_RELEASES = 48  # of one state: the exact loss of more takes too long to plan with
+_WORTH = 0.999  # of a pure total: a smaller gain is not worth a delta
 _MARGIN = 1e-12  # far above the floating-point error of outputs_loss
 
 
@@ -36,6 +39,9 @@ class WindowLoss:
         delta: Delta of all three; 0 for pure losses.
         rho_joint: Loss of the state with its answers as zCDP, for Gaussian noise; None for pure losses.
         rho_answers: Loss of the answers alone as zCDP.
+        later: Loss of a copy and all later answers to somebody who has seen the answers before; ``joint + answers``
+            unless less is proved.
+        states: Number of states with noise of their own that the losses are of, in equal parts.
     """
 
     joint: float
@@ -44,6 +50,8 @@ class WindowLoss:
     delta: float = 0.0
     rho_joint: float | None = None
     rho_answers: float | None = None
+    later: float | None = None
+    states: int = 1
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.answers <= self.joint or not 0.0 <= self.unused <= self.joint:
@@ -64,13 +72,25 @@ class WindowLoss:
         the bit was drawn from p0 or p1; in a copy that was made before the person came, it is 0 or 1, and she draws
         it again afterwards, or not.                                                        [person-period.md, Lemma 2]
 
-        With many releases the joint loss stands for all: the time taken grows with the cube of their number.
+        With many releases the joint loss stands for all: the time taken grows with the cube of their number. After the
+        only release of a bit with p0 = 1 - p1, a copy shows no more than ``joint``         [person-period.md, Lemma 4].
         """
         if math.isinf(joint) or releases > _MAX_RELEASES:
             return cls(joint=joint, answers=joint, unused=joint)
         answers = outputs_loss(p0, p1, kappa, releases)
         unused = max(outputs_loss(bit, p1, kappa, releases) for bit in (0.0, 1.0))
-        return cls(joint=joint, answers=_at_most(answers, joint), unused=_at_most(unused, joint))
+        symmetric = releases == 1 and abs(p0 + p1 - 1.0) < _MARGIN
+        return cls(
+            joint=joint,
+            answers=_at_most(answers, joint),
+            unused=_at_most(unused, joint),
+            later=joint if symmetric else None,
+        )
+
+    @property
+    def after(self) -> float:
+        """Return the loss of a copy and all later answers to somebody who has seen the answers before."""
+        return sum_rounded_up([self.joint, self.answers]) if self.later is None else self.later
 
     def times(self, states: int) -> WindowLoss:
         """Return the loss to several states with noise of their own, in each of which the person may be."""
@@ -79,6 +99,10 @@ class WindowLoss:
             answers=times_rounded_up(self.answers, states),
             unused=times_rounded_up(self.unused, states),
             delta=times_rounded_up(self.delta, states),
+            rho_joint=None if self.rho_joint is None else times_rounded_up(self.rho_joint, states),
+            rho_answers=None if self.rho_answers is None else times_rounded_up(self.rho_answers, states),
+            later=None if self.later is None else times_rounded_up(self.later, states),
+            states=self.states * states,
         )
 
 
@@ -197,6 +221,11 @@ class PersonShare:
         """Return the delta over the period: that of every window."""
         return 0.0 if self.loss is None else times_rounded_up(self.loss.delta, self.windows)
 
+    @property
+    def own_delta(self) -> float:
+        """Return the delta over the period if no zCDP is known: what the share takes of the total's delta."""
+        return self.delta if self.loss is not None and self.loss.rho_joint is None else 0.0
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; a loss without a bound is the string "inf"."""
         loss = self.loss
@@ -223,23 +252,29 @@ class PersonTotal:
         period: Its length in seconds.
         shares: One per query.
         limit: The declared budget, if there is one.
-        delta: The declared delta; 0 if there is none.
+        delta: The declared delta; 0 if there is none, then the loss is stated at the sum of the queries' own.
+        copies: How many copies there may be: one, and those that were announced.
     """
 
     period: float
     shares: tuple[PersonShare, ...]
     limit: float | None = None
     delta: float = 0.0
+    copies: int = 1
 
     @property
     def epsilon(self) -> float:
-        """Return the loss to all queries together, at ``stated_delta``; inf if one has no bound."""
-        return sum_rounded_up(share.epsilon for share in self.shares)
+        """Return the loss to all queries together, at ``stated_delta``; inf if one has no bound.
+
+        The losses of all queries added up, or if that is less, what their Rényi divergences give at the delta.
+                                                                                   [person-period.md, Theorems 1 to 4]
+        """
+        return _stated(self)[0]
 
     @property
     def stated_delta(self) -> float:
         """Return the delta of ``epsilon``: at most the declared one, unless the queries' own deltas exceed it."""
-        return sum_rounded_up(share.delta for share in self.shares)
+        return _stated(self)[1]
 
     @property
     def is_bounded(self) -> bool:
@@ -255,7 +290,7 @@ class PersonTotal:
     def bounded(self) -> PersonTotal:
         """Return the total of the queries that have a bound."""
         shares = tuple(share for share in self.shares if math.isfinite(share.epsilon))
-        return PersonTotal(period=self.period, shares=shares, delta=self.delta)
+        return PersonTotal(period=self.period, shares=shares, delta=self.delta, copies=self.copies)
 
     def text(self, person: str = "user") -> str:
         """Return the total in words.
@@ -292,6 +327,20 @@ class PersonTotal:
             "reason": "; ".join(dict.fromkeys(f"{share.name!r}: {share.reason}" for share in self.unbounded)),
             "shares": [share.to_json() for share in self.shares],
         }
+
+
+@lru_cache(maxsize=256)
+def _stated(total: PersonTotal) -> tuple[float, float]:
+    """Return epsilon and delta of a total."""
+    added = sum_rounded_up(share.epsilon for share in total.shares)
+    added_delta = sum_rounded_up(share.delta for share in total.shares)
+    delta = total.delta or added_delta
+    if not delta or math.isinf(added):
+        return added, added_delta
+    epsilon = renyi_epsilon(total.shares, delta, total.copies)
+    if epsilon < _WORTH * added or (added_delta > delta and math.isfinite(epsilon)):
+        return epsilon, delta
+    return added, added_delta
 
 
 def _loss(total: PersonTotal) -> str:

@@ -35,6 +35,11 @@ def check_person_budget(config: Config, plans: Sequence[QueryPlan]) -> None:
         if math.isinf(share.epsilon) and plan.config.statement not in allowed:
             raise BudgetExceeded(f"[stream.budget] person: {not_bounded(share)}")
     bounded = total.bounded
+    if total.delta and bounded.stated_delta > total.delta:
+        raise BudgetExceeded(
+            f"[stream.budget] delta: the deltas of all windows add up to {bounded.stated_delta:.3g}, of "
+            f"{total.delta:g}: lower the delta of a query"
+        )
     if bounded.epsilon > total.limit * (1.0 + 1e-12):
         largest = max(bounded.shares, key=lambda share: share.epsilon)
         raise BudgetExceeded(

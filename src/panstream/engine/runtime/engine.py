@@ -164,7 +164,7 @@ class Engine:
     def person_total(self) -> PersonTotal:
         """Return what one person can have lost in the worst period, to all queries and one intrusion."""
         budget = self.config.stream.person
-        return worst_total(self._checkpoint.asked, budget.period, budget.epsilon, budget.delta)
+        return worst_total(self._checkpoint.asked, budget.period, budget.epsilon, budget.delta, len(self.intrusions))
 
     @property
     def intrusions(self) -> tuple[dict[str, Any], ...]:
