@@ -1,6 +1,7 @@
 """Queries bounded by senders take the first K rows of a sender in a window, and no others."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from panstream.audit.claims.exact import LinearProgram
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
@@ -19,6 +21,7 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import ConfigError
 from panstream.primitives.sender_counts import SentCounts, window_number
+from panstream.testing.enumeration import tick, update
 from tests.engine.runtime.streams import Clock, answers
 
 DAY = 86_400
@@ -231,3 +234,36 @@ def test_entries_are_read_as_python_reads_them() -> None:
     mixed = pa.array([*texts, " ".join(["view:60:4:1", "row:60:5:2", "row:3600:6:1"])])
     expected = [w if 1 <= n <= 8 else NOT_COUNTED for w in (-3, 0, 7) for n in (0, 1, 8, 9)]
     assert counted_windows(mixed, "row", 60.0, 8).tolist() == [*expected, 5]
+
+
+GROUPED = {"sql": "SELECT region, COUNT(*) FROM s GROUP BY region", "groups": {"region": ["n", "s", "e", "w"]}}
+
+
+def test_groups_lose_together_what_one_group_loses() -> None:
+    """By linear program on the planned algorithm: k of K rows lose k/K, so all parts together at most epsilon."""
+    (plan,) = plan_all(config(bounded(**GROUPED)))
+    assert (plan.groups_touched, plan.claim.epsilon) == (1, 1.0)
+    (declared,) = plan_all(config({**bounded(**GROUPED), "bounded_by": "declared"}, columns=COLUMNS, user="name"))
+    assert (declared.groups_touched, declared.claim.epsilon) == (4, 4.0)
+    losses = [_loss_of(plan.algorithm, rows) for rows in range(K + 1)]
+    assert losses == pytest.approx([rows / K for rows in range(K + 1)], rel=1e-6)
+    divisions = [split for split in product(range(K + 1), repeat=4) if sum(split) <= K]
+    worst = max(sum(losses[rows] for rows in split) for split in divisions)
+    assert worst <= plan.claim.epsilon * (1 + 1e-9)
+    assert worst > plan.claim.epsilon * 0.999
+    (half,) = plan_all(config(bounded(**GROUPED, contributions=K - 1)))  # noise for fewer rows than are sent
+    assert K * _loss_of(half.algorithm, 1) > plan.claim.epsilon * 1.4
+
+
+def _loss_of(algorithm: Any, rows: int) -> float:
+    stream = [update(values=(1, 1)), tick()]
+    return LinearProgram(algorithm, stream, [[update(values=(1,) * (2 + rows)), tick()]])().loss
+
+
+def test_gaussian_groups_lose_together_what_one_group_loses() -> None:
+    """With Gaussian noise k rows lose (k/K)^2 of the zCDP of K rows, and squares of parts add up to less."""
+    rows = [split for split in product(range(K + 1), repeat=4) if sum(split) <= K]
+    assert max(sum(part**2 for part in split) for split in rows) == K**2
+    (plan,) = plan_all(config(bounded(**GROUPED, delta=1e-6)))
+    (one,) = plan_all(config(bounded(delta=1e-6)))
+    assert (plan.claim.epsilon, plan.claim.delta) == (one.claim.epsilon, one.claim.delta)

@@ -58,8 +58,12 @@ def check_batches(query: QueryConfig, batches: int) -> None:
 
 
 def groups_touched(unit: Unit, query: QueryConfig, stream: StreamConfig, groups: int) -> int:
-    """Return the number of groups that one unit can be in: an event is in one, as is what each user has one of."""
-    if unit == "event":
+    """Return how many groups' losses one unit adds up: an event is in one group, as is what each user has one of.
+
+    Where a sender numbers its rows, the bound holds for all groups of a window together, and k of K rows lose no more
+    than k/K of a group's loss, so that they lose as much as in one.                    [person-period.md, Lemma 4]
+    """
+    if unit == "event" or query.bounded_by == "sender":
         return 1
     varying = [key for key in query.groups if key not in stream.user_columns]
     touched = math.prod(len(query.groups[key]) for key in varying)
