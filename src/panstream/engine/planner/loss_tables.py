@@ -37,6 +37,7 @@ class LossTables:
         self.epsilons = limit * np.exp2(np.arange(-_AT_LIMIT, _BEYOND + 1) / _PER_OCTAVE)
         self._config = config
         self._count = count
+        self._with_delta: dict[int, QueryConfig] = {}
         self._tables: dict[tuple[int, ...], LossTable] = {}
 
     def table(self, queries: tuple[QueryConfig, ...]) -> LossTable:
@@ -51,11 +52,31 @@ class LossTables:
             self._tables[key] = self._computed(queries)
         return self._tables[key]
 
+    def with_delta(self, query: QueryConfig) -> QueryConfig:
+        """Return the query with the budget's delta if that gives it Gaussian noise, whose loss adds up slower."""
+        config = self._config
+        delta = config.stream.person.delta
+        if not delta or query.delta or query.epsilon or query.parsed.aggregate.of_users:
+            return query
+        if id(query) not in self._with_delta:
+            noisy = replace(query, delta=delta)
+            try:
+                plan = plan_query(replace(noisy, epsilon=min(self.limit, 1.0)), config.stream, state_locations(config))
+            except ConfigError:
+                plan = None
+            loss = None if plan is None else self._share(plan).loss
+            gains = loss is not None and loss.rho_joint is not None
+            self._with_delta[id(query)] = noisy if gains else query
+        return self._with_delta[id(query)]
+
     def plans(self, queries: Sequence[QueryConfig], epsilon: float) -> list[QueryPlan]:
         """Return the plans of the states of one question, which divide ``epsilon`` evenly."""
         config = self._config
         part = round_down(equal_share(epsilon, len(queries)))
-        plans = [plan_query(replace(query, epsilon=part), config.stream, state_locations(config)) for query in queries]
+        plans = [
+            plan_query(replace(self.with_delta(query), epsilon=part), config.stream, state_locations(config))
+            for query in queries
+        ]
         for plan in plans:
             if (share := self._share(plan)).loss is None:
                 raise BudgetExceeded(f"[stream.budget] person: {not_bounded(share)}")

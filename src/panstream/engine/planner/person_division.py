@@ -121,7 +121,8 @@ def divide_person_budget(config: Config) -> Config:
         account,
     )
     shares = {name: float(tables.epsilons[entry]) for name, entry in zip(asked, entries, strict=True)}
-    return replace(_scaled(config, asked, shares), choices=outcomes)
+    noisy = {name: tuple(map(tables.with_delta, queries)) for name, queries in asked.items()}
+    return replace(_scaled(config, noisy, shares), choices=outcomes)
 
 
 def _account(config: Config, tables: LossTables) -> Account:
