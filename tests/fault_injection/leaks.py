@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
@@ -31,10 +32,13 @@ _SHOWN_BY = {  # the bundled configuration and the number of the ingest path
     "beacon": ("site", 11),
     "follow": ("visitors", 12),
     "arrival": ("arrivals", 3),
+    "sender": ("counted", 0),
 }
-_TELLING_NEIGHBOURS = ("section: unknown", "event removed", "visitor: no number")
+PERSON = "person with 3 rows in each of 3 windows"
+_TELLING_NEIGHBOURS = ("section: unknown", "event removed", "visitor: no number", PERSON)
 _CHECKPOINT = "panstream.engine.runtime.checkpoint:EngineCheckpoint"
 _hits = _rows = _beacons = 0
+_eager: set[tuple[int, str]] = set()  # users with several rows in an hour, and the hour
 _before = -1  # the first step of shards starts their states
 _ending: list[Callable[[int], int]] = []
 
@@ -168,6 +172,38 @@ def _in_a_label(record: Any, *args: Any) -> Any:
 _leak("time of a release", "panstream.engine.runtime.engine", "release_timestamp")(
     lambda *args: f"2026-01-01T00:00:{_hits:02}Z"
 )
+
+
+def _in_windows_of_eager_users() -> None:
+    """Count, hour by hour, the users with at least three rows: no neighbour that differs in one row shows it."""
+
+    def watched(select: Any, selector: Any, batch: Any) -> Any:
+        times, users = (batch.columns.column(name).to_pylist() for name in ("time", "visitor"))
+        rows = Counter((user, f"{time:%d %H}") for time, user in zip(times, users, strict=True) if time and user)
+        _eager.update(pair for pair, count in rows.items() if count >= 3)
+        return select(selector, batch)
+
+    _wrap("panstream.engine.runtime.selector:Selector", "__call__", watched)
+    _wrap(_CHECKPOINT, "parts", lambda parts, *args: _with_meta(parts(*args), eager=len(_eager)))
+
+
+LEAK_OF_A_PERSON = "users with several rows in a window"
+INJECTED_LEAKS[LEAK_OF_A_PERSON] = "run", _in_windows_of_eager_users
+_leak(
+    "rows above a sender's bound are counted", "panstream.engine.runtime.selector", "counted_windows", shown_by="sender"
+)(lambda windows, entries, kind, length, most: windows(entries, kind, length, 1_000_000))
+
+
+@_leak(
+    "windows of a sender are not compared",
+    "panstream.engine.rows.row_batch:QuerySelection",
+    "admitted",
+    shown_by="sender",
+)
+def _in_any_window(admitted: Any, selection: Any, windows: Any) -> Any:
+    from panstream.engine.rows.sender_counts import NOT_COUNTED
+
+    return True if selection.counted is None else selection.counted != NOT_COUNTED
 
 
 def _printed(stream: str) -> Callable[[], None]:

@@ -16,12 +16,13 @@ import pytest
 
 from panstream.audit.product._driver import BACK, IngestPath
 from panstream.audit.product._neighbouring_inputs import Neighbour, generate_rows, is_logged, neighbours
-from panstream.audit.product.audit import INGEST_PATHS, SystemReport, audit_system, bundled
+from panstream.audit.product._person_neighbours import person_neighbours
+from panstream.audit.product.audit import INGEST_PATHS, AuditInputs, SystemReport, audit_system, bundled
 from panstream.audit.product.fork_server_client import ForkServer
 from panstream.engine.config.config import load_config
 from panstream.engine.runtime.ingest import find_invalid_rows
 from tests.fault_injection import leaks
-from tests.fault_injection.leaks import INJECTED_LEAKS, INSTRUMENT, run_positive_controls
+from tests.fault_injection.leaks import INJECTED_LEAKS, INSTRUMENT, LEAK_OF_A_PERSON, PERSON, run_positive_controls
 
 FULL = os.environ.get("PANSTREAM_FULL") == "1"
 NOW = 1_800_000_000.0
@@ -193,6 +194,57 @@ def test_leaks_are_caught(fork_server: ForkServer) -> None:
     found = run_positive_controls(fork_server, only=some)
     assert set(found) == set(some) <= set(INJECTED_LEAKS)
     assert all(found.values()), found
+
+
+@pytest.mark.slow
+def test_only_a_person_shows_a_leak_of_several_rows(fork_server: ForkServer) -> None:
+    """A public counter of users with several rows in a window: every single event leaves it as it is."""
+    found = {
+        person: audit_system(
+            CONFIGURATIONS["visitors"],
+            fork_server,
+            ingest_paths=INGEST_PATHS[:1],
+            injected_leaks=[LEAK_OF_A_PERSON],
+            choose=lambda each, person=person: (each.name == PERSON) is person,
+        )
+        for person in (True, False)
+    }
+    assert {difference.field for difference in found[True].undeclared} >= {"store/state.sealed meta: eager"}
+    assert found[False].ok, said(found[False])
+    assert found[False].neighbours > 15
+
+
+@pytest.mark.slow
+def test_what_senders_may_not_send_changes_nothing(fork_server: ForkServer) -> None:
+    """Without noise, so that a row that is counted beyond the bound shows in an answer, and a break of it is caught."""
+    report = audit_clean(CONFIGURATIONS["counted"], fork_server, INGEST_PATHS[:1], ("event removed", PERSON))
+    assert report.runs == 5  # the original, each neighbour, and a person within her sender's bound and beyond it
+    breaks = ("rows above a sender's bound are counted", "windows of a sender are not compared")
+    for name, field in run_positive_controls(fork_server, only=breaks).items():
+        assert field.startswith(("answers file", "store", "stdout")), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ingest_path", [INGEST_PATHS[0], INGEST_PATHS[3]], ids=str)
+@pytest.mark.parametrize("name", ["windows", "arrivals"])
+def test_all_rows_of_a_person_show_nothing(fork_server: ForkServer, name: str, ingest_path: IngestPath) -> None:
+    """Where the time of arrival counts, the rows of a server come in windows one after the other."""
+    audit_clean(CONFIGURATIONS[name], fork_server, [ingest_path], (PERSON, "all rows of a person changed"))
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_person_comes_in_several_windows(name: str) -> None:
+    config = load_config(CONFIGURATIONS[name])
+    inputs = AuditInputs.read(CONFIGURATIONS[name])
+    added, changed = list(person_neighbours(config, inputs.original.rows, inputs.now))
+    most = min((query.contributions for query in config.queries if query.contributions), default=3)
+    assert added.length == 3 * most
+    assert len({original for original, _ in added.cuts}) == 3
+    assert changed.length == 0
+    assert sum(one != two for one, two in zip(changed.rows, inputs.original.rows, strict=True)) >= 2
+    if config.stream.time is not None and any(query.window or query.every for query in config.queries):
+        times = [added.rows[end - 1][config.stream.time] for _, end in added.cuts]
+        assert len(set(times)) == 3
 
 
 @pytest.mark.slow

@@ -72,6 +72,7 @@ class ProductDriver:
     now: float
     fork_server: ForkServer
     injected_leaks: tuple[str, ...] = ()
+    exact: bool = False  # without noise and masks
     _runs: int = 0
 
     def warm(self, inputs: dict[str, bytes]) -> None:
@@ -95,10 +96,12 @@ class ProductDriver:
         *,
         after: bytes | None = None,
         batch_rows: int | None = None,
+        pause: float = 0.0,
     ) -> Fields:
         """Send an input through an ingest path, as one file or as several posts, and return all observable fields.
 
         ``after`` is sent to a server each time its clock was set back. ``batch_rows`` splits files into small steps.
+        The clock moves by ``pause`` seconds between posts.
         """
         self._runs += 1
         directory = self.directory / f"{self._runs:04}"
@@ -110,7 +113,7 @@ class ProductDriver:
             store["step"] = _CLOCK_STEP
         (directory / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
         if ingest_path.is_live:
-            return self._serve(directory, ingest_path, bodies, after)
+            return self._serve(directory, ingest_path, bodies, after, pause)
         return (self._run if ingest_path.command == "run" else self._query)(directory, ingest_path, bodies[0])
 
     def _run(self, directory: Path, ingest_path: IngestPath, data: bytes) -> Fields:
@@ -149,7 +152,7 @@ class ProductDriver:
         return {"exit code": "0", **observed, **_observe_text("ledger", _read(directory / f"{file}.ledger"))}
 
     def _serve(
-        self, directory: Path, ingest_path: IngestPath, bodies: Sequence[bytes], late_body: bytes | None
+        self, directory: Path, ingest_path: IngestPath, bodies: Sequence[bytes], late_body: bytes | None, pause: float
     ) -> Fields:
         tokens = {
             name: create_token(directory / "tokens", name, [scope])
@@ -177,19 +180,24 @@ class ProductDriver:
                 else:  # the response goes to the owner of the rows, so it may depend on them
                     _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
 
-            for body in bodies:
+            elapsed = 0.0
+            for number, body in enumerate(bodies):
+                if number and pause:
+                    elapsed += pause
+                    self._move_clock(elapsed)
+                    _ask(port, "POST", path, tokens["other"], empty, other)  # a step at the new time
                 send(body)
             is_delayed = ingest_path.format == "beacon" or ingest_path.command == "follow"
             for _ in range(_EXTRA_COMMITS if is_delayed else 0):  # each post is answered after a commit
                 _ask(port, "POST", path, tokens["other"], empty, other)
             observed |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
             for step in (0, 1):
-                self._move_clock(step * 86_400.0)
+                self._move_clock(elapsed + step * 86_400.0)
                 _ask(port, "POST", path, tokens["other"], empty, other)  # a step at the new time
                 for page in (*_PATHS, *self._counts):
                     observed |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
             # One second into a window, so that each setback leaves it.
-            later = (self.now + 86_400.0) // _SHORTEST_WINDOW * _SHORTEST_WINDOW + 1.0 - self.now
+            later = (self.now + elapsed + 86_400.0) // _SHORTEST_WINDOW * _SHORTEST_WINDOW + 1.0 - self.now
             for back in BACK if late_body is not None else ():
                 for seconds in (later, later - back):
                     self._move_clock(seconds)
@@ -255,6 +263,7 @@ class ProductDriver:
             "stdout": str(directory / "stdout"),
             "stderr": str(directory / "stderr"),
             "plants": self.injected_leaks,
+            "exact": self.exact,
         }
         return int(self.fork_server.ask(job)["pid"])
 

@@ -19,6 +19,7 @@ from panstream.engine.rows.row_batch import arrow_type
 from panstream.engine.sources.formats.access_log import COLUMNS
 from panstream.errors import InvalidParameter
 from panstream.primitives.inputs.table_files import read_columns
+from panstream.primitives.sender_counts import COLUMN
 
 MEDIA_TYPES = {
     "csv": "text/csv",
@@ -56,6 +57,12 @@ def generate_rows(config: Config, now: float) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+def sender_entry(config: Config, time: float, number: int, *, shift: int = 0) -> str:
+    """Return what a sender says of its row: its number in every window, or in those that many windows later."""
+    counted = {(query.counter, int(query.window)) for query in config.queries if query.window}
+    return " ".join(f"{kind}:{length}:{math.floor(time / length) + shift}:{number}" for kind, length in sorted(counted))
+
+
 def windows_with_rows(config: Config, rows: Sequence[Row]) -> set[tuple[float, int]]:
     """Return the windows of all queries that have a row, as (length, index)."""
     lengths = {query.window for query in config.queries if query.window}
@@ -70,6 +77,8 @@ def windows_with_rows(config: Config, rows: Sequence[Row]) -> set[tuple[float, i
 
 def _value(config: Config, name: str, kind: str, number: int, words: dict[str, list[str]], time: datetime) -> Any:
     stream = config.stream
+    if name == COLUMN:  # of a few rows of a window, as of a sender
+        return sender_entry(config, time.timestamp(), number % 5 + 1)
     if name == stream.time:
         return {"date": time.date(), "int": int(time.timestamp())}.get(kind, time.replace(tzinfo=None))
     if name == stream.user:
@@ -182,12 +191,16 @@ class _Raw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """One changed input. ``length`` is the change of the number of rows; ``line`` corrupts the text of one row."""
+    """One changed input. ``length`` is the change of the number of rows; ``line`` corrupts the text of one row.
+
+    ``cuts`` are numbers of the original's rows and of these after which a window passes, for streams by arrival time.
+    """
 
     name: str
     rows: tuple[Row, ...]
     length: int = 0
     is_informative: bool = False  # suffices to check whether a cluster's metadata depends on the selected rows
+    cuts: tuple[tuple[int, int], ...] = ()
     line: tuple[int, str] | None = None  # row number, and the kind of corruption, one of ``_CORRUPTIONS``
 
     def fits(self, format: str) -> bool:
@@ -222,7 +235,7 @@ def neighbours(config: Config, rows: tuple[Row, ...], now: float) -> Iterator[Ne
     victim = rows[middle]
     yield Neighbour(name="event removed", rows=rows[:middle] + rows[middle + 1 :], length=-1, is_informative=True)
     yield Neighbour(name="event added", rows=(*rows[: middle + 1], {**victim}, *rows[middle + 1 :]), length=1)
-    newcomer = {**victim, stream.user: _new_user(rows, stream.user)} if stream.user is not None else victim
+    newcomer = {**victim, stream.user: new_user(rows, stream.user)} if stream.user is not None else victim
     yield Neighbour(
         name="event of a newcomer added", rows=(*rows[: middle + 1], newcomer, *rows[middle + 1 :]), length=1
     )
@@ -248,7 +261,8 @@ def neighbours(config: Config, rows: tuple[Row, ...], now: float) -> Iterator[Ne
         yield Neighbour(name=corruption, rows=rows, line=(middle, corruption))
 
 
-def _new_user(rows: tuple[Row, ...], user: str) -> Any:
+def new_user(rows: Sequence[Row], user: str) -> Any:
+    """Return an id of the column's type that is in none of the rows."""
     users = {row[user] for row in rows}
     sample = rows[0][user]
     if isinstance(sample, int):

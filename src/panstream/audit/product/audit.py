@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from panstream.audit.product._neighbouring_inputs import (
     read_rows,
     windows_with_rows,
 )
+from panstream.audit.product._person_neighbours import beyond_bounds, person_neighbours
 from panstream.audit.product.fork_server_client import ForkServer
 from panstream.engine.config.config import Config, load_config
 from panstream.errors import PanstreamError
@@ -105,6 +107,7 @@ class AuditInputs:
     now: float
     original: Neighbour
     neighbours: tuple[Neighbour, ...]
+    beyond_bounds: tuple[Neighbour, Neighbour] | None  # within and beyond what senders may send, if that is bounded
 
     @classmethod
     def read(cls, path: Path, *, rows: Path | None = None) -> Self:
@@ -121,14 +124,28 @@ class AuditInputs:
             text=text,
             now=now,
             original=Neighbour(name="the original", rows=original_rows),
-            neighbours=tuple(neighbours(config, original_rows, now)),
+            neighbours=(*neighbours(config, original_rows, now), *person_neighbours(config, original_rows, now)),
+            beyond_bounds=beyond_bounds(config, original_rows, now),
         )
 
     def fitting(self, ingest_paths: Sequence[IngestPath]) -> list[IngestPath]:
         """Return the ingest paths that this configuration can be fed through."""
         web = self.config.web
         fitting = {"log": is_logged(self.config), "beacon": web is not None and web.source == "beacon"}
-        return [ingest_path for ingest_path in ingest_paths if fitting.get(ingest_path.format, True)]
+        numbered = any(
+            query.bounded_by == "sender" for query in self.config.queries
+        )  # panstream query has no such option
+        return [
+            ingest_path
+            for ingest_path in ingest_paths
+            if fitting.get(ingest_path.format, True) and not (numbered and ingest_path.command == "query")
+        ]
+
+    @property
+    def pause(self) -> float:
+        """Return the seconds after which the next window begins, if the time of arrival counts; 0 otherwise."""
+        lengths = [query.every or query.window for query in self.config.queries if query.every or query.window]
+        return 0.0 if self.config.stream.time is not None else min(filter(None, lengths), default=0.0)
 
 
 def bundled() -> list[Path]:
@@ -180,28 +197,44 @@ def audit_ingest_path(
             Path(folder), inputs.text, inputs.config.stream.name, inputs.now, fork_server, tuple(injected_leaks)
         )
         product.warm({ingest_path.format: inputs.original.encode(columns, ingest_path.format)})
-        originals: dict[int | None, Fields] = {}
+
+        def observe(product: ProductDriver, variant: Neighbour, cuts: Sequence[int], step: int | None) -> Fields:
+            before_run()
+            report.runs += 1
+            arrived = None if inputs.config.stream.time is not None else _last_post(columns, variant, ingest_path)
+            bodies = _bodies(columns, variant, ingest_path, cuts)
+            pause = inputs.pause if cuts else 0.0
+            return product.observe(ingest_path, bodies, after=arrived, batch_rows=step, pause=pause)
+
+        originals: dict[tuple[int | None, bool], Fields] = {}
         for neighbour in inputs.neighbours:
             if not neighbour.fits(ingest_path.format) or (ingest_path.workers and not workers(neighbour)):
                 continue
             # An additional row shifts rows between steps, and the number of rows in a file is public.
             step = None if neighbour.length else _STEP
-            for variant in [neighbour] if step in originals else [inputs.original, neighbour]:
-                before_run()
-                arrived = None if inputs.config.stream.time is not None else _last_post(columns, variant, ingest_path)
-                after = product.observe(
-                    ingest_path, _bodies(columns, variant, ingest_path), after=arrived, batch_rows=step
-                )
-                before = originals.setdefault(step, after)
+            cuts = neighbour.cuts if inputs.pause and ingest_path.command == "serve" else ()
+            before = originals.get((step, bool(cuts)))
+            if before is None:
+                before = observe(product, inputs.original, [cut for cut, _ in cuts], step)
                 ended = str(128 + signal.SIGTERM) if ingest_path.is_live else "0"
                 if before["exit code"] != ended and not injected_leaks:
                     raise PanstreamError(f"{ingest_path} does not work on the rows to audit with: {_last(before)}")
-                report.runs += 1
-            opened = windows_with_rows(inputs.config, neighbour.rows) != windows_with_rows(
-                inputs.config, inputs.original.rows
-            )
+                originals[step, bool(cuts)] = before
+            after = observe(product, neighbour, [cut for _, cut in cuts], step)
             report.neighbours += 1
-            _compare(report, ingest_path, neighbour, before, after, other_windows=opened)
+            _compare(report, ingest_path, neighbour, before, after, other_windows=_opened(inputs, neighbour))
+        if inputs.beyond_bounds is not None and not ingest_path.workers:
+            bounded = [query for query in inputs.text["query"] if query.get("bounded_by") == "sender"]
+            exact = replace(product, config={**inputs.text, "query": bounded}, exact=True)
+            within, beyond = inputs.beyond_bounds
+            before = observe(exact, within, (), None)
+            report.neighbours += 1
+            _compare(report, ingest_path, beyond, before, observe(exact, beyond, (), None), other_windows=False)
+
+
+def _opened(inputs: AuditInputs, neighbour: Neighbour) -> bool:
+    """Return whether a neighbour has rows in other windows than the original."""
+    return windows_with_rows(inputs.config, neighbour.rows) != windows_with_rows(inputs.config, inputs.original.rows)
 
 
 def _last(fields: Fields) -> str:
@@ -210,18 +243,25 @@ def _last(fields: Fields) -> str:
     )
 
 
-def _bodies(columns: Mapping[str, str], neighbour: Neighbour, ingest_path: IngestPath) -> list[bytes]:
-    """Return the rows as one file or, for a server, as two posts or parts of a growing file.
+def _bodies(
+    columns: Mapping[str, str], neighbour: Neighbour, ingest_path: IngestPath, cuts: Sequence[int] = ()
+) -> list[bytes]:
+    """Return the rows as one file or, for a server, as several posts or two parts of a growing file.
 
-    The second part has only the last row, so that this row has a separate step.
+    The last part has only the last row, so that this row has a separate step; before it, posts end at ``cuts``.
     """
     if not ingest_path.is_live:
         return [neighbour.encode(columns, ingest_path.format)]
-    parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))
-    first, last = (part.encode(columns, ingest_path.format) for part in parts)
+    edges = [0, *cuts, len(neighbour.rows) - 1, len(neighbour.rows)]
+    line, kind = neighbour.line or (-1, "")
+    parts = []
+    for begin, end in pairwise(edges):
+        corrupted = (line - begin, kind) if begin <= line < end else None
+        part = replace(neighbour, rows=neighbour.rows[begin:end], line=corrupted)
+        parts.append(part.encode(columns, ingest_path.format))
     if ingest_path.command == "follow" and ingest_path.format == "csv":  # the first part has the header
-        last = last.partition(b"\n")[2]
-    return [first, last]
+        parts[1:] = [part.partition(b"\n")[2] for part in parts[1:]]
+    return parts
 
 
 def _last_post(columns: Mapping[str, str], neighbour: Neighbour, ingest_path: IngestPath) -> bytes:
