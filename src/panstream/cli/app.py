@@ -20,6 +20,7 @@ from panstream.cli.commands.query import query
 from panstream.cli.commands.run import run
 from panstream.cli.commands.send import send
 from panstream.cli.commands.serve import serve, token, worker
+from panstream.cli.commands.sketch import sketch
 from panstream.cli.commands.statement import statement
 from panstream.cli.commands.store import inspect, intrusion, recover
 from panstream.cli.commands.web import web
@@ -56,7 +57,7 @@ _COMMANDS: dict[Callable[..., None], str] = {  # texts short enough that --help 
 }
 for _command, _short in _COMMANDS.items():
     app.command(short_help=_short)(_command)
-for _name, _group in (("intrusion", intrusion), ("plan", plan.app), ("synth", synth.app)):
+for _name, _group in (("intrusion", intrusion), ("plan", plan.app), ("sketch", sketch), ("synth", synth.app)):
     app.add_typer(_group, name=_name)
 
 

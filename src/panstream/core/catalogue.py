@@ -20,6 +20,7 @@ ALGORITHMS: dict[str, str] = {
     # distinct: an open universe
     "Bitmap": "panstream.algorithms.distinct.bitmap",
     "MergedBitmap": "panstream.algorithms.distinct.merged_bitmap",
+    "SketchBitmap": "panstream.algorithms.distinct.sketch_bitmap",
     "TogglingBitmap": "panstream.algorithms.distinct.toggling_bitmap",
     # turnstile: integer updates of any sign
     "BlockCounter": "panstream.algorithms.turnstile.block_counter",

@@ -207,7 +207,8 @@ def _further_release_is_refused(specimen: Specimen) -> None:
     last = monitor.last_release
     with _assert_raises(BudgetExhausted, "one release too many"):
         monitor.release()
-    _feed(monitor, specimen)
+    with contextlib.suppress(BudgetExhausted):  # some take no rows after the last release
+        _feed(monitor, specimen)
     with _assert_raises(BudgetExhausted, "an update bought a release"):
         monitor.release()
     with contextlib.suppress(NotSupported, BudgetExhausted):

@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from panstream import Monitor
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.bitmap_base import BitmapCounter
-from panstream.algorithms.distinct.likelihood import Likelihood, LikelihoodFit, _critical_value
+from panstream.algorithms.distinct.likelihood import Likelihood, LikelihoodFit, critical_value
 from panstream.primitives.noise import SeededSource
 from panstream.privacy.bitmap_loss import Decoder, LevelMoments
 from tests.algorithms.distinct.bitmap_cases import noisy_counts, occupied
@@ -155,13 +155,13 @@ def test_end_to_end_with_real_hashes() -> None:
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
-def test_critical_value_gives_the_level_everywhere(level: float) -> None:
+def testcritical_value_gives_the_level_everywhere(level: float) -> None:
     """For a normal estimate with a boundary at 0, by integration over the estimate."""
     points = np.linspace(-9, 12, 400_001)
     for distance in (0.0, 0.3, 1.0, 1.7, 3.0):
         best = np.maximum(points, 0.0)
         rise = (points - distance) ** 2 - (points - best) ** 2
-        inside = rise <= _critical_value(level, distance) + 1e-9
+        inside = rise <= critical_value(level, distance) + 1e-9
         covered = np.trapezoid(stats.norm.pdf(points, distance) * inside, points)
         assert covered == pytest.approx(level, abs=2e-4)
 

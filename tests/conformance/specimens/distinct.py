@@ -8,6 +8,7 @@ from typing import Any
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
+from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
 from panstream.testing.conformance import Specimen
 from tests.conformance.specimens.common import BAD_IDS, CANARY
@@ -31,6 +32,7 @@ def distinct_specimens() -> list[Specimen]:
         "Bitmap": base,
         "Bitmap, three releases": replace(base, releases=3),
         "Bitmap, one announced intrusion": replace(base, announced=1, epsilon=4.0),
+        "SketchBitmap": SketchBitmap(buckets=256, levels=16, epsilon=2.0, expected=3000.0),
         "MergedBitmap": MergedBitmap(buckets=256, levels=16, expected=3000.0, sites=(1.0, 1.0), kappa=0.2),
     }
     found = [

@@ -11,10 +11,15 @@
     bitmap.py                Bitmap: arrivals redraw a cell
     merged_bitmap.py         MergedBitmap: the noisy OR of sites that share users
     toggling_bitmap.py       TogglingBitmap: users come and go
+    sketch_bitmap.py         SketchBitmap: a window whose cells are published when it closes
+          |
+    sketch.py                Sketch: the published cells as a value; unions, overlaps, retention
 """
 
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
+from panstream.algorithms.distinct.sketch import Sketch
+from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
 
-__all__ = ["Bitmap", "MergedBitmap", "TogglingBitmap"]
+__all__ = ["Bitmap", "MergedBitmap", "Sketch", "SketchBitmap", "TogglingBitmap"]

@@ -107,7 +107,7 @@ class Likelihood:
         def allowed_rise(users: float) -> float:
             error = math.sqrt(self.moments.variance(users))
             distance = users / error if error > 0.0 else math.inf
-            return _critical_value(level, distance) - (self.deviance(users) - min_deviance)
+            return critical_value(level, distance) - (self.deviance(users) - min_deviance)
 
         return self._lower(allowed_rise, fit), self._upper(allowed_rise, fit)
 
@@ -144,14 +144,14 @@ def count_error_bound(relative_error: Callable[[float], float], users: float | N
     return users * math.expm1(reach) if reach < 700 else math.inf  # exp(709) is the largest double
 
 
-def _critical_value(level: float, distance: float) -> float:
+def critical_value(level: float, distance: float) -> float:
     """Return how far the deviance may rise at a truth ``distance`` standard errors above 0 before it is rejected.
 
     Far from 0 this is the chi-square quantile. Near 0, where the estimate cannot be negative, the value is smaller, so
     that the truth is covered with probability ``level`` and no interval is empty (Feldman and Cousins 1998, with normal
     tails).
 
-    >>> round(_critical_value(0.95, 10.0), 3), round(_critical_value(0.95, 0.0), 3)
+    >>> round(critical_value(0.95, 10.0), 3), round(critical_value(0.95, 0.0), 3)
     (3.841, 2.706)
     """
     tail = 1.0 - level

@@ -18,6 +18,7 @@ from panstream.algorithms.continual.grid import GridBatch
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.bitmap_base import BitmapCounter
 from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
+from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
 from panstream.algorithms.randomized_bits import BitState
 from panstream.audit.claims.case import Case
@@ -26,8 +27,9 @@ from panstream.core.estimate import Estimate
 from panstream.primitives.codec import FieldLayout, noised, public
 from panstream.primitives.inputs import items
 from panstream.primitives.memory.scratch import Scratch
-from panstream.primitives.noise import NoiseSource
+from panstream.primitives.noise import Coin, NoiseSource
 from panstream.privacy.joint_loss import symmetric_loss
+from panstream.privacy.sketch_loss import SketchCoins, sketch_coins
 from panstream.testing.enumeration import Step, enumerate_streams, release, update
 
 
@@ -73,6 +75,57 @@ def _bitmaps() -> Iterator[Case]:
         other = _id_in(shard, 0)
         scenarios = presence_scenarios(update([other]), update([mine, other]))
         yield _case("a shard", shard, scenarios[:1] if toggling else scenarios)
+
+
+class _PublishedAsStored(SketchBitmap):
+    """Publishes the stored cells without fresh flips."""
+
+    @property
+    def coins(self) -> SketchCoins:
+        """Return coins that leave every cell as it is."""
+        never = Coin(0)
+        return replace(sketch_coins(self.epsilon), raised=never, retained=never.complement)
+
+
+class _ClosedAgain(SketchBitmap):
+    """Closes the window again after a crash, from the cells as they were, with fresh flips."""
+
+    def release(self, state: BitState, rng: NoiseSource) -> Estimate:
+        """Publish cells that are not stored in place of those from which they were drawn."""
+        stored = state.bits.copy()
+        estimate = SketchBitmap.release(self, state, rng)
+        state.bits[:] = stored
+        state.released = 0
+        return estimate
+
+
+def _sketches() -> Iterator[Case]:
+    sketch = SketchBitmap(epsilon=1.0, buckets=1, levels=1)
+    user = _id_in(sketch, 0)
+    nothing = update([])
+    come = update([user])
+    streams = enumerate_streams([None, None, release()], [nothing, come, update([user, user])])
+    yield _case("", sketch, [Scenario(streams)], reach=0)
+    yield case_of(
+        _PublishedAsStored(epsilon=1.0, buckets=1, levels=1),
+        enumerate_streams([None, None, release()], [nothing, come]),
+        window=(0, 1),
+        name="Stored cells published as they are",
+        kind="control",
+        claimed=sketch.claim().epsilon,
+        represents="a cell that differs from what was copied earlier proves a visit in between",
+        sampled=False,
+    )
+    yield case_of(
+        _ClosedAgain(epsilon=1.0, buckets=1, levels=1),
+        enumerate_streams([None, None, release(), release()], [nothing, come]),
+        window=(0, 1),
+        name="Window closed again after a crash",
+        kind="control",
+        claimed=sketch.claim().epsilon,
+        represents="a sketch that was shown before it was stored is drawn again",
+        sampled=False,
+    )
 
 
 @dataclass(slots=True)
@@ -204,4 +257,4 @@ def _merged() -> Iterator[Case]:
             )
 
 
-CASES = (_bitmaps, _merged)
+CASES = (_bitmaps, _sketches, _merged)

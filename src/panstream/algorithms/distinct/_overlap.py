@@ -1,0 +1,133 @@
+"""Users of two published bitmaps, of either and of both: the fit of three numbers to noisy patterns of cells.
+
+A cell is empty in A, in B, and in both with chances e^(-rate·n) for n = |A|, |B| and |A or B|. Decoded bits and their
+product have these means, so three sums per level are fitted by Fisher scoring, with the covariance of the model. Users
+are fixed, not Poisson: the variance of a Poisson number of users in each of A only, B only and both is subtracted
+(docs/proofs/bitmap.md, Theorem 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithms.distinct.likelihood import critical_value
+from panstream.core.estimate import bisect_decreasing
+from panstream.privacy.bitmap_loss import Decoder, level_rates
+
+Floats = NDArray[np.float64]
+_MAX_STEPS = 60
+_TOLERANCE = 1e-3  # of a standard error
+_START_POINTS = 400
+_ATOMS = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])  # A only, B only, both -> A, B, A or B
+_MIN_VARIANCE = 0.25  # a count of whole users
+
+
+@dataclass(frozen=True, slots=True)
+class PairFit:
+    """Estimates of |A|, |B| and |A or B|, and their covariance."""
+
+    users: Floats
+    covariance: Floats
+
+    def of(self, weights: tuple[float, float, float]) -> tuple[float, float]:
+        """Return a linear combination and its standard error."""
+        vector = np.array(weights)
+        return float(vector @ self.users), math.sqrt(max(float(vector @ self.covariance @ vector), _MIN_VARIANCE))
+
+
+def fit_pair(patterns: NDArray[np.int64], first: Decoder, second: Decoder) -> PairFit:
+    """Fit the number of users to the counts of bit patterns.
+
+    Args:
+        patterns: For each level, how many cells have the bits (0, 0), (0, 1), (1, 0) and (1, 1).
+        first: Decoder of the first bitmap's bits.
+        second: Decoder of the second one's.
+    """
+    levels = len(patterns)
+    cells = int(patterns[0].sum())
+    rates = level_rates(cells, levels)
+    in_first = np.array([first.zero, first.one])
+    in_second = np.array([second.zero, second.one])
+    decoded = np.stack([np.repeat(in_first, 2), np.tile(in_second, 2), np.outer(in_first, in_second).ravel()])
+    observed = patterns @ decoded.T / cells  # mean decoded value per level: of A, of B, of their product
+    flips = np.kron(_channel(first), _channel(second))
+    users = _start(observed, rates, first, second)
+    information = np.eye(3)
+    for _ in range(_MAX_STEPS):
+        empty = np.exp(-np.outer(rates, np.maximum(users, 0.0)))
+        only = np.stack(
+            [
+                empty[:, 2],
+                empty[:, 0] - empty[:, 2],
+                empty[:, 1] - empty[:, 2],
+                1 - empty[:, 0] - empty[:, 1] + empty[:, 2],
+            ],
+            axis=1,
+        )
+        only = np.maximum(only, 0.0)
+        only /= only.sum(axis=1, keepdims=True)
+        chances = only @ flips.T
+        mean = chances @ decoded.T
+        covariance = np.einsum("kp,lp,np->nkl", decoded, decoded, chances) - mean[:, :, None] * mean[:, None, :]
+        weights = np.linalg.inv(covariance / cells + 1e-15 * np.eye(3))
+        slope = -rates[:, None] * empty
+        information = np.einsum("nk,nkl,nl->kl", slope, weights, slope)
+        step = np.linalg.solve(information, np.einsum("nk,nkl,nl->k", slope, weights, observed - empty))
+        users = users + step
+        if np.abs(step).max() < _TOLERANCE * np.sqrt(np.diag(np.linalg.inv(information))).max():
+            break
+    of_first, of_second, of_either = users
+    atoms = np.maximum([of_either - of_second, of_either - of_first, of_first + of_second - of_either], 0.0)
+    return PairFit(users, np.linalg.inv(information) - _ATOMS @ np.diag(atoms) @ _ATOMS.T)
+
+
+def _channel(decoder: Decoder) -> Floats:
+    """Return the chances of a bit 0 and 1 (rows) for an empty and an occupied cell (columns)."""
+    return np.array([[1 - decoder.p0, 1 - decoder.p1], [decoder.p0, decoder.p1]])
+
+
+def _start(observed: Floats, rates: Floats, first: Decoder, second: Decoder) -> Floats:
+    """Return a start on a grid, separately for A, B, and A or B."""
+    grid = np.exp(np.linspace(0.0, math.log(8.0 / float(rates.min())), _START_POINTS))
+    empty = np.exp(-np.outer(grid, rates))
+    spread = [decoder.p1 * decoder.p0 / (decoder.p1 - decoder.p0) ** 2 for decoder in (first, second)]
+    variances = (*spread, (1 + spread[0]) * (1 + spread[1]) - 1)
+    misfits = [
+        ((observed[:, column] - empty) ** 2 / (variance + empty * (1 - empty))).sum(axis=1)
+        for column, variance in enumerate(variances)
+    ]
+    return np.array([grid[int(np.argmin(misfit))] for misfit in misfits])
+
+
+def bounded_interval(value: float, error: float, highest: float, level: float) -> tuple[float, float]:
+    """Return the numbers in 0..highest that a normal estimate does not reject (Feldman and Cousins 1998)."""
+    inside = min(max(value, 0.0), highest)
+    best = ((value - max(value, 0.0)) / error) ** 2
+
+    def allowed(truth: float) -> float:
+        return critical_value(level, truth / error) - (((value - truth) / error) ** 2 - best)
+
+    return _end(allowed, inside, 0.0), _end(allowed, inside, highest)
+
+
+def _end(allowed: Callable[[float], float], inside: float, limit: float) -> float:
+    """Return the last allowed number on the way from ``inside`` to ``limit``."""
+    if allowed(limit) >= 0.0 or inside == limit:
+        return limit
+    if allowed(inside) <= 0.0:
+        return inside
+    way = limit - inside
+    return inside + math.copysign(
+        bisect_decreasing(lambda gap: allowed(inside + math.copysign(gap, way)), 0.0, abs(way), 1e-6), way
+    )
+
+
+def upper_end(value: float, error: float) -> float:
+    """Return the number below which the truth lies with probability 99.5%."""
+    return max(value + NormalDist().inv_cdf(0.995) * error, 0.0)
