@@ -35,6 +35,7 @@ _EXPORTS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
     "Ledger": "panstream.privacy.ledger",
     "Monitor": "panstream.core.monitor",
     "PanstreamError": "panstream.errors",
+    "Sketch": "panstream.algorithms.distinct.sketch",
     "TopItems": "panstream.algorithms.auto",
     "query": "panstream.engine.adhoc",
     "register": "panstream.core.registry",

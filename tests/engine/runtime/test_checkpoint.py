@@ -15,7 +15,7 @@ import pytest
 
 from panstream.engine.config.budget import PersonBudget
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
-from panstream.engine.runtime.checkpoint import _query_fingerprint
+from panstream.engine.runtime.checkpoint import _NOT_STORED, _STORED_IF_GIVEN, _query_fingerprint
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.release_log import ReleaseLog
 from panstream.errors import ConfigError, PanstreamError, StoreError
@@ -50,6 +50,7 @@ STREAM: dict[str, Any] = {
     "derived": {"twice": "value * 2"},
     "machines": ("https://a", "https://b"),
     "cells": "noisy",
+    "user_columns": ("at",),
 }
 STORE: dict[str, list[Any]] = {
     "durability": ["interval", "none"],
@@ -62,7 +63,18 @@ STORE: dict[str, list[Any]] = {
     "step": [0.0, 7.0],
 }
 # A store belongs to one directory; questions are compared key by key; the others are not about states.
-ELSEWHERE = {"stream", "queries", "statements", "lookups", "directory", "two_party", "sink", "web"}
+ELSEWHERE = {
+    "stream",
+    "queries",
+    "statements",
+    "lookups",
+    "directory",
+    "two_party",
+    "sink",
+    "web",
+    "choices",  # of the planner
+    "statement",  # what the operator says
+}
 
 CHANGES = [
     *(("stream", key, value) for key, value in STREAM.items()),
@@ -141,7 +153,9 @@ def test_a_state_that_was_drawn_from_a_test_source_stays_without_privacy(tmp_pat
 def test_every_key_of_a_query_is_stored() -> None:
     settings = config(COUNT)
     stored = _query_fingerprint(settings.queries[0], settings)
-    assert {each.name for each in fields(QueryConfig)} - {"name", "parsed"} <= stored.keys()
+    assert {each.name for each in fields(QueryConfig)} - {*_NOT_STORED, *_STORED_IF_GIVEN} <= stored.keys()
+    given = replace(settings.queries[0], bounded_by="declared", counter="view")
+    assert _query_fingerprint(given, settings).keys() == {*stored, *_STORED_IF_GIVEN}
 
 
 GROUPED = question(

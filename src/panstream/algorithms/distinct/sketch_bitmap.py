@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -73,11 +73,10 @@ class SketchBitmap(BitmapCounter):
 
     epsilon: float
     buckets: int = 16_384
+    releases: int = field(default=1, init=False)  # a window is closed once
 
     def __post_init__(self) -> None:
         self.check()
-        if self.releases != 1:
-            raise BudgetExhausted(f"a window is closed once: releases must be 1, got releases={self.releases}")
         self.coins  # noqa: B018  # refuses an epsilon out of range
 
     @property

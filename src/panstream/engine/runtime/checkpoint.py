@@ -241,9 +241,9 @@ def _restore_query(
         return
     name = query.plan.config.name
     now = _query_fingerprint(query.plan.config, config)
-    for key, value in meta["declared"].items():
+    for key in {**meta["declared"], **now}:
         # Without a stored state the query starts again, under the settings that its claim now depends on.
-        if now.get(key) != value and (meta["kept"] or key not in _CLAIMED):
+        if now.get(key) != meta["declared"].get(key) and (meta["kept"] or key not in _CLAIMED):
             raise _changed(name, key)
     if not meta["kept"]:
         query.prior_releases = meta["before"] + meta["made"]
@@ -314,11 +314,18 @@ _CLAIMED: dict[str, Callable[[Config], Any]] = {
 }
 
 
+_NOT_STORED = ("parsed", "name", "later", "target_error")  # the rest of a query, and what only plans it
+_STORED_IF_GIVEN = ("bounded_by", "counter")  # their defaults are not in stores of version 1
+
+
 def _query_fingerprint(query: QueryConfig, config: Config) -> dict[str, Any]:
     """Return, as JSON values, every setting that the meaning of a query's state or its claim depends on."""
     stream = config.stream
     values = {
-        option.name: getattr(query, option.name) for option in fields(query) if option.name not in ("parsed", "name")
+        option.name: getattr(query, option.name)
+        for option in fields(query)
+        if option.name not in _NOT_STORED
+        and not (option.name in _STORED_IF_GIVEN and getattr(query, option.name) == option.default)
     }
     about = {"user": stream.user, "weight": stream.weight, "time": stream.time, "lateness": stream.lateness}
     claimed = {key: read(config) for key, read in _CLAIMED.items()}
