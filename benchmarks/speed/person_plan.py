@@ -18,7 +18,13 @@ from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.presets._website_queries import STREAM, WebsiteQuery, columns_of, website_queries
 
 MOST_ROWS = {"1 hour": 4, "1 day": 8, "7 days": 12, "30 days": 18}  # of one visitor
-USEFUL = {"visitors": 0.25, "count": 0.25, "groups": 0.025, "names": 0.05}  # of the size; milliseconds for times
+USEFUL = {
+    "visitors": 0.25,
+    "visitor groups": 0.025,
+    "count": 0.25,
+    "groups": 0.025,
+    "names": 0.05,
+}  # of the size; milliseconds for times
 REPEATS = 3
 
 
@@ -28,7 +34,7 @@ def table(query: WebsiteQuery, visitors: int) -> dict[str, Any]:
     keys = {key: value for key, value in query.keys.items() if key != "delta"}
     keys |= {"name": query.name, "sql": query.sql, "window": list(query.windows), "expected": sizes}
     keys["target_error"] = [250.0 if query.kind == "timing" else USEFUL[query.kind] * size for size in sizes]
-    if query.kind != "visitors":
+    if not query.kind.startswith("visitor"):
         one = query.daily <= 1.0
         keys["contributions"] = [1 if one else MOST_ROWS[window] for window in query.windows]
     return keys

@@ -55,6 +55,19 @@ def test_the_account_of_the_plan_is_within_a_hundredth_of_the_budget(queries: li
     assert all(query.epsilon > 0.0 for query in divided.queries)
 
 
+@pytest.mark.parametrize("person", [1.0, 4.0])
+def test_with_a_delta_rows_get_gaussian_noise_and_smaller_errors_within_the_budget(person: float) -> None:
+    queries = [VISITORS, {**VISITORS, "name": "week", "window": "7 days", "expected": 50_000}, ROWS]
+    pure, slack = (divide_person_budget(config(*queries, person=person, delta=delta)) for delta in (0.0, 1e-6))
+    total = planned_person_total(slack, plan_all(slack))
+    assert 0.99 * person <= total.epsilon <= person
+    assert total.stated_delta <= 1e-6
+    assert [query.delta for query in slack.queries] == [0.0, 0.0, 1e-6]
+    errors = [[planned_error(plan) for plan in plan_all(divided)] for divided in (pure, slack)]
+    assert all(with_delta < without for without, with_delta in zip(*errors, strict=True))
+    assert errors[1][2] < errors[0][2] / 2  # 31 windows: their square root counts
+
+
 def test_half_the_noise_would_exceed_the_budget() -> None:
     """The account that the budget is held to is the shipped one: twice the epsilons do not pass it."""
     divided = divide_person_budget(config(VISITORS, ROWS))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated
 
 import typer
 
-from panstream.cli.common import AsJson, exit_codes
+from panstream.cli.common import AsJson, ConfigFile, exit_codes
+from panstream.errors import InvalidParameter
 
 app = typer.Typer(
     help="Sizes, errors and budgets before any data is seen.", no_args_is_help=True, rich_markup_mode=None
@@ -139,3 +141,43 @@ def _moments(
     with exit_codes(refused=2):
         plan = moments_plan(epsilon=epsilon, expected=expected, max_weight=max_weight, releases=releases, beta=beta)
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
+
+
+@app.command("person")
+def _person(
+    config: ConfigFile,
+    error: Annotated[
+        list[str] | None,
+        typer.Option(help='Largest 95% error of a query, as "name=200"; target_error by default. May be repeated.'),
+    ] = None,
+    longest: Annotated[bool, typer.Option("--longest", help="Take the last of each query's windows.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The smallest budget of one person with which every query of CONFIG reaches its error, and how it is divided."""
+    from panstream.engine.config.config import load_config
+    from panstream.engine.planner.query_plan import plan_all
+    from panstream.engine.planner.smallest_budget import smallest_person_budget
+    from panstream.engine.reporting.person_table import person_json, person_table
+
+    with exit_codes(refused=2):
+        found = smallest_person_budget(load_config(config), _errors(error or []), longest=longest)
+        plans = plan_all(found)
+        lines = [
+            *person_table(found, plans),
+            "",
+            f"smallest budget: [stream.budget] person = {found.stream.person.epsilon:g}",
+        ]
+        typer.echo(json.dumps(person_json(found, plans), indent=2) if as_json else "\n".join(lines))
+
+
+def _errors(texts: list[str]) -> dict[str, float]:
+    errors: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            errors[name] = float(number)
+        except ValueError:
+            errors[name] = 0.0
+        if not name or not 0.0 < errors[name] < math.inf:
+            raise InvalidParameter(f"error must be a query and a positive number, such as visitors=200, got {text!r}")
+    return errors
