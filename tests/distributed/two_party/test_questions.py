@@ -11,6 +11,7 @@ import pytest
 from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import read_config
+from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
 from panstream.errors import ConfigError
@@ -20,6 +21,7 @@ from tests.engine.runtime.streams import rows
 
 KNOWN = {"universe": 1000}
 RANGE = {"lower": 0.0, "upper": 10.0}
+CAPPED = {"bounded_by": "two_party", "contributions": 3}
 OFFERED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {}, "SharedDistinct"),
     ("COUNT(DISTINCT user)", KNOWN, "SharedDensity"),
@@ -36,6 +38,7 @@ OFFERED: list[tuple[str, dict[str, Any], str]] = [
     ("MIN(value)", RANGE, "SharedContinual"),
     ("CROPPED_SUM(user, w, 16)", KNOWN, "SharedCroppedSum"),
     ("HEAVY_HITTERS(user, w, 3)", KNOWN, "SharedHeavyCount"),
+    ("COUNT(*)", {**KNOWN, **CAPPED}, "SharedCroppedSum"),
 ]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {"weight": "w"}, "needs counters modulo a prime"),
@@ -43,9 +46,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {"announced": 1}, "need no announced"),
     ("CROPPED_SUM(user, w, 100)", KNOWN, r"a last argument in 1\.\.64"),
     ("HEAVY_HITTERS(user, w, 3)", {}, "needs universe"),
-    ("w, COUNT(*)", {"by": "w", "delta": 1e-6}, "names that nobody listed"),
+    ("w, COUNT(*)", {"by": "w", "delta": 1e-6}, "unlisted names"),
     ("COUNT(*)", {"cells": "noisy"}, "is for bits of presence"),
     ("CROPPED_SUM(user, w, 16)", {**KNOWN, "cells": "noisy"}, "is for bits of presence"),
+    ("COUNT(*)", CAPPED, r"needs universe, and contributions in 1\.\.64"),
+    ("COUNT(*)", {**KNOWN, **CAPPED, "contributions": 65}, r"contributions in 1\.\.64"),
+    ("SUM(value)", {**RANGE, **CAPPED}, '"two_party" also for COUNT'),
     ("COUNT(*)", {"cells": "blurred"}, 'must be "exact" or "noisy"'),
 ]
 
@@ -96,3 +102,23 @@ def test_noisy_cells(tmp_path: Path, transport: InProcessTwoPartyTransport) -> N
     with open_engine(config, transport=transport, zero_noise=True) as engine:
         engine.apply(rows(["q"], ids[:5], weights=weights[:5], producer="p", sequence=2))
         assert engine.release("q")[0].record["value"] == pytest.approx(55 / 1000)
+
+
+def test_two_machines_cap_every_users_rows_exactly(tmp_path: Path, transport: InProcessTwoPartyTransport) -> None:
+    """Over batches and restarts: the answer is the sum of min(rows, 3) over users, whoever sends how many."""
+    config = read_config(asked(tmp_path, "COUNT(*)", {**KNOWN, **CAPPED, "releases": 2}))
+    assert planned_person_total(config, plan_all(config)).shares[0].bounded_by == "two_party"
+    batches = [np.repeat(np.arange(40), 2), np.arange(20), np.repeat(7, 500), np.repeat(np.arange(30, 60), 4)]
+    for number, ids in enumerate(batches):
+        with open_engine(config, transport=transport, zero_noise=True) as engine:
+            engine.apply(rows(["q"], ids, producer="p", sequence=number))
+            if number in (1, 3):
+                exact = np.minimum(np.bincount(np.concatenate(batches[: number + 1])), 3).sum()
+                assert engine.release("q")[0].record["value"] == exact
+
+
+def test_a_cap_needs_two_machines(tmp_path: Path) -> None:
+    whole = asked(tmp_path, "COUNT(*)", {**KNOWN, **CAPPED})
+    del whole["stream"]["machines"], whole["two_party"]
+    with pytest.raises(ConfigError, match="needs \\[stream\\] machines"):
+        read_config(whole)

@@ -341,6 +341,15 @@ def _queries(
     )
 
 
+def _cap(section: Section, stream: StreamConfig) -> int | None:
+    """Return how many rows of a user COUNT(*) counts at most, where two machines cap them."""
+    if section.choice("bounded_by", get_args(BoundedBy)) != "two_party" or not section.has("contributions"):
+        return None
+    if not stream.machines or stream.user is None:
+        raise ConfigError(f'{section.place}: bounded_by = "two_party" needs [stream] machines and user')
+    return section.integer("contributions", 1, 1 << 40)
+
+
 def _queries_in_window(
     section: Section, stream: StreamConfig, lookups: Mapping[str, LookupTable], base: Path
 ) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
@@ -357,6 +366,7 @@ def _queries_in_window(
             stream=stream.name,
             derived=stream.derived,
             lookups=lookups,
+            cap=_cap(section, stream),
         ),
     )
     if section.has("horizon") and section.has("releases") and not section.has("every"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from panstream.algorithms.secret_shared.statistic import SharedStatistic
+from panstream.algorithms.secret_shared.capped_counts import SharedCroppedSum
 from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.planner.sender_bounds import sender_assumption
 from panstream.errors import ConfigError, InvalidParameter
@@ -23,7 +23,7 @@ def bounded_by(query: QueryConfig, algorithm: Any) -> BoundedBy | None:
     Raises:
         InvalidParameter: The query says otherwise.
     """
-    shared_cap = isinstance(algorithm, SharedStatistic) and hasattr(algorithm, "cap")
+    shared_cap = isinstance(algorithm, SharedCroppedSum)
     derived: BoundedBy | None = None
     if query.parsed.aggregate.of_users:
         derived = "two_party" if shared_cap else "shape"
@@ -38,7 +38,10 @@ def bounded_by(query: QueryConfig, algorithm: Any) -> BoundedBy | None:
     if stated is None:
         return None if query.contributions is None else "declared"
     if stated not in _NEED_CONTRIBUTIONS:
-        raise InvalidParameter(f'bounded_by = "{stated}" is for questions about users; give "sender" or "declared"')
+        raise InvalidParameter(
+            f'bounded_by = "{stated}" is for questions about users, and "two_party" also for COUNT(*) with '
+            'contributions; give "sender" or "declared"'
+        )
     if query.contributions is None:
         raise InvalidParameter(f'bounded_by = "{stated}" needs contributions, the most rows of one user')
     if stated == "file" and (query.window is not None or query.every is not None or query.names is not None):

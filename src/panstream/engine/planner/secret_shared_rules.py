@@ -52,7 +52,8 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
         raise InvalidParameter(_EXACT_ONLY.format(kind.value))
     last = query.parsed.constants[0] if query.parsed.constants else 0.0
     if universe is None or last != int(last) or not 1 <= last <= _MAX_CROP:
-        raise InvalidParameter(f"{kind.value} on two machines needs universe, and a last argument in 1..{_MAX_CROP}")
+        bound = "contributions" if query.bounded_by == "two_party" else "a last argument"
+        raise InvalidParameter(f"{kind.value} on two machines needs universe, and {bound} in 1..{_MAX_CROP}")
     if kind is Aggregate.CROPPED_SUM:
         return SharedCroppedSum(universe=universe, crop=int(last), **common), _BITS_UP_TO
     return SharedHeavyCount(universe=universe, crop=int(last), **common), _BITS_UP_TO

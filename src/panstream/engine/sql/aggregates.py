@@ -16,12 +16,16 @@ _USER_FUNCTIONS = {
 
 
 class AggregateParser:
-    """Parses aggregates and conditions, and collects the columns that they use."""
+    """Parses aggregates and conditions, and collects the columns that they use.
 
-    def __init__(self, scalars: ScalarScope) -> None:
+    With ``cap``, COUNT(*) counts that many rows of a user at most: CROPPED_SUM(user, 1, cap).
+    """
+
+    def __init__(self, scalars: ScalarScope, cap: int | None = None) -> None:
         from sqlglot import expressions
 
         self._scalars = scalars
+        self._cap = cap
         self._refuse = scalars.statement.refuse
         self._e = expressions
         self.used: set[str] = set()
@@ -97,6 +101,8 @@ class AggregateParser:
         if isinstance(inner, self._e.Distinct):
             return self._distinct(node, inner.expressions)
         if inner is None or isinstance(inner, self._e.Star):
+            if self._cap is not None:
+                return AggregateCall(aggregate=Aggregate.CROPPED_SUM, constants=(float(self._cap),))
             return AggregateCall(aggregate=Aggregate.COUNT)
         return AggregateCall(aggregate=Aggregate.COUNT, value=self._value(inner))
 

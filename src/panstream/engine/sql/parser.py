@@ -100,23 +100,25 @@ def parse(
     stream: str,
     derived: Mapping[str, str] | None = None,
     lookups: Mapping[str, LookupTable] | None = None,
+    cap: int | None = None,
 ) -> ParsedSelect:
     """Return the checked parts of ``statement``.
 
     ``columns`` maps the declared columns of ``stream`` to their types; ``user`` is the column that holds ids;
-    ``derived`` are expressions by name, and ``lookups`` public tables that may be joined.
+    ``derived`` are expressions by name, ``lookups`` public tables that may be joined, and ``cap`` is the number of rows
+    of a user that COUNT(*) counts at most.
     """
     tree = _select_tree(statement)
     statement_text = StatementText(statement)
     scalars = ScalarScope(statement_text, columns, user, frozenset({stream}), dict(derived or {}))
-    return _SelectParser(tree, scalars, stream, dict(lookups or {})).read()
+    return _SelectParser(tree, scalars, stream, dict(lookups or {}), cap).read()
 
 
 @limit_nesting
 def table_read(statement: str) -> Any:
     """Return the table that ``statement`` reads FROM; check everything else that needs no columns."""
     tree = _select_tree(statement)
-    reader = _SelectParser(tree, ScalarScope(StatementText(statement), {}, None), "'file'", {})
+    reader = _SelectParser(tree, ScalarScope(StatementText(statement), {}, None), "'file'", {}, None)
     reader.check_shape()
     for join in tree.args.get("joins") or []:
         reader.join(join)
@@ -153,7 +155,9 @@ def check_derived(
 class _SelectParser:
     """Parses one SELECT; anything that is not supported raises UnsupportedQuery."""
 
-    def __init__(self, tree: Any, scalars: ScalarScope, stream: str, lookups: dict[str, LookupTable]) -> None:
+    def __init__(
+        self, tree: Any, scalars: ScalarScope, stream: str, lookups: dict[str, LookupTable], cap: int | None
+    ) -> None:
         from sqlglot import expressions
 
         self.tree = tree
@@ -162,7 +166,7 @@ class _SelectParser:
         self.lookups = lookups
         self.e = expressions
         self.refuse = scalars.statement.refuse
-        self.aggregates = AggregateParser(scalars)
+        self.aggregates = AggregateParser(scalars, cap)
         self.used = self.aggregates.used
         self.conditions: list[str] = []
         self.user_conditions: list[str] = []
