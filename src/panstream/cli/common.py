@@ -12,15 +12,18 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from panstream.cli.compile_notice import compile_notice
 from panstream.errors import (
     BudgetExhausted,
     ConfigError,
@@ -82,6 +85,7 @@ def exit_codes(
     refused: int | None = None,
     interrupted: str = "error: interrupted; everything committed is stored",
     words: Callable[[str], str] = str,
+    compiles: bool = False,
 ) -> Iterator[None]:
     """Turn panstream's errors and interrupts into a line on standard error and an exit code.
 
@@ -89,9 +93,11 @@ def exit_codes(
         refused: Exit code of all errors; by default it depends on the class of the error.
         interrupted: Line to print after Ctrl-C or SIGTERM.
         words: Puts an error's message into the words of the command.
+        compiles: Whether the command runs kernels: on a terminal it says when they are compiled.
     """
     try:
-        yield
+        with compile_notice(partial(typer.echo, err=True)) if compiles and sys.stderr.isatty() else nullcontext():
+            yield
     except PanstreamError as error:
         code = refused or _code(error)
         message = f"error: {printable_lines(words(str(error)))}"

@@ -91,7 +91,7 @@ def query(
     """
     if not no_hardening:
         reexec_hardened()
-    with exit_codes(words=in_flags), INTERRUPTS.handling():
+    with exit_codes(words=in_flags, compiles=True), INTERRUPTS.handling():
         from panstream.engine.adhoc import PreparedQuery, table_in_from
 
         if sum((as_csv, as_json, as_markdown, str(parquet) == "-")) > 1:

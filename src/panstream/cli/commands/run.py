@@ -71,7 +71,7 @@ def run(
     """
     if not no_hardening:
         reexec_hardened()
-    with exit_codes(), INTERRUPTS.handling() as guard:
+    with exit_codes(compiles=True), INTERRUPTS.handling() as guard:
         from panstream.distributed.two_party.session import open_stream
         from panstream.engine.planner.person_division import load_divided_config
         from panstream.engine.planner.public_facts import ingestion_paths

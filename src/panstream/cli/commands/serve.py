@@ -61,7 +61,7 @@ def serve(
     """
     if not no_hardening:
         reexec_hardened()
-    with exit_codes():
+    with exit_codes(compiles=True):
         from panstream.engine.planner.person_division import load_divided_config
         from panstream.engine.sinks.sink import open_sink
         from panstream.server.auth import Limits

@@ -126,7 +126,7 @@ def _fit(
 
     Its cost is added to the rows' ledger, the one of panstream query. Exit code 3 if the budget does not allow it.
     """
-    with exit_codes():
+    with exit_codes(compiles=True):
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         from panstream.engine.storage.ledger_file import charge_ledgers, ledger_path_for
