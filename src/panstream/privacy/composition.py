@@ -112,6 +112,7 @@ def _zcdp_delta(rho: float, epsilon: float) -> float:
     return min(math.exp(min(log_delta(best), 0.0)), 1.0)
 
 
+@functools.lru_cache(maxsize=256)
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the smallest epsilon at which rho-zCDP gives ``delta``."""
     checks.require_probability(delta=delta)

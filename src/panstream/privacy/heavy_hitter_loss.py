@@ -64,7 +64,7 @@ def names_losses(level: Law, row: Law, levels: int, rows: int, contributions: in
     """Return what a copy with all answers loses, as zCDP, and what the answers alone lose, with Gaussian noise.
 
     For adaptive inputs and an adaptively chosen copy; the cells of all contributions may coincide (names.md,
-    Theorem 3).
+    Theorem 2).
     """
     assert isinstance(level, DiscreteGaussian)
     assert isinstance(row, DiscreteGaussian)

@@ -73,7 +73,7 @@ class WindowLoss:
         it again afterwards, or not.                                                        [person-period.md, Lemma 2]
 
         With many releases the joint loss stands for all: the time taken grows with the cube of their number. After the
-        only release of a bit with p0 = 1 - p1, a copy shows no more than ``joint``         [person-period.md, Lemma 4].
+        only release of a bit with p0 = 1 - p1, a copy shows no more than ``joint``         [person-period.md, Lemma 5].
         """
         if math.isinf(joint) or releases > _MAX_RELEASES:
             return cls(joint=joint, answers=joint, unused=joint)

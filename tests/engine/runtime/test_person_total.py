@@ -17,7 +17,7 @@ from panstream.engine.reporting.explain import explain
 from panstream.engine.reporting.person_table import person_table
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from panstream.errors import BudgetExceeded
+from panstream.errors import BudgetExceeded, ConfigError
 from panstream.privacy.person_loss import PersonShare, PersonTotal
 from tests.engine.runtime.streams import config, question, rows
 
@@ -245,3 +245,43 @@ def test_on_a_cluster_old_and_new_windows_are_readable_together(tmp_path: Path) 
     with ClusterEngine(settings, InProcessShardTransport(2)) as engine:
         (share,) = engine.person_total.shares
     assert (share.windows, share.open, share.opening) == (31, 1, 1)
+
+
+GAUSSIAN = question("views", "SELECT COUNT(*) FROM s", window="1 day", contributions=3, epsilon=0.5, delta=1e-9)
+
+
+def test_a_declared_delta_is_that_of_the_total() -> None:
+    added = total(config(GAUSSIAN, DAILY))
+    declared = total(config(GAUSSIAN, DAILY, budget={"delta": 1e-6}))
+    assert (added.stated_delta, declared.stated_delta) == (pytest.approx(31e-9), 1e-6)
+    assert declared.epsilon < added.epsilon < sum(share.epsilon for share in added.shares)
+    assert declared.text().endswith("delta 1e-06")
+    assert explain(config(GAUSSIAN, budget={"delta": 1e-6})).to_json()["person"]["delta"] == 1e-6
+    plan_all(config(GAUSSIAN, DAILY, budget={"person": declared.epsilon + 0.01, "delta": 1e-6}))
+    with pytest.raises(BudgetExceeded, match="delta 1e-06, of "):
+        plan_all(config(GAUSSIAN, DAILY, budget={"person": 0.9 * declared.epsilon, "delta": 1e-6}))
+
+
+@pytest.mark.parametrize("delta", [-0.1, 1.0])
+def test_a_wrong_delta_of_a_budget_is_refused(delta: float) -> None:
+    with pytest.raises(ConfigError, match=r"\[stream.budget\]: delta must be in \[0, 1\)"):
+        config(DAILY, budget={"delta": delta})
+
+
+def test_announced_intrusions_are_in_the_total_of_a_running_engine() -> None:
+    with Engine(config(GAUSSIAN, budget={"delta": 1e-6})) as engine:
+        engine.apply(rows(["views"], np.array([1, 2, 3])))
+        before = engine.person_total
+        engine.announce_intrusion()
+        after = engine.person_total
+    assert (before.copies, after.copies) == (1, 2)
+    assert before.epsilon < after.epsilon < 1.05 * before.epsilon  # one more window's copy among 31
+
+
+def test_a_stored_history_keeps_the_zcdp(tmp_path: Path) -> None:
+    settings = config(GAUSSIAN, directory=tmp_path, budget={"delta": 1e-6})
+    with Engine(settings) as engine:
+        engine.apply(rows(["views"], np.array([1, 2, 3])))
+        before = engine.person_total
+    with Engine(settings) as engine:
+        assert engine.person_total == before

@@ -54,7 +54,7 @@ def query(
         int | None, typer.Option(help="Most rows per user that count, to protect them together.")
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Delta for unlisted names, such as 1e-6: finds more of them.")
+        float | None, typer.Option(help="Slack, such as 1e-6: Gaussian noise; finds more unlisted names.")
     ] = None,
     max_item_bytes: Annotated[int | None, typer.Option(help="Longest such name, in bytes; shorter is better.")] = None,
     window: Annotated[str | None, typer.Option(help="One answer per period: '1 day', '1 hour'.")] = None,
