@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from panstream.cli.app import app
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.planner.accuracy import planned_error
 from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.reporting.unusable_share import with_share
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.selector import Selector
 from panstream.errors import BudgetExceeded, ConfigError
@@ -31,9 +35,10 @@ MEDIAN = {
 }
 
 
-def config(*queries: dict[str, Any], person: Any = 4.0, **budget: Any) -> Config:
+def config(*queries: dict[str, Any], person: Any = 4.0, unusable_epsilon: float | None = None, **budget: Any) -> Config:
     columns = {"u": "string", "r": "string", "x": "double"}
     stream = {"name": "s", "user": "u", "columns": columns, "budget": {"person": person, **budget}}
+    stream |= {} if unusable_epsilon is None else {"unusable_epsilon": unusable_epsilon}
     return read_config({"stream": stream, "query": list(queries)})
 
 
@@ -137,6 +142,25 @@ def test_a_query_that_cannot_be_useful_is_dropped_everywhere_and_the_engine_runs
     with Engine(undivided) as engine, Selector(undivided):
         assert [plan.config.name for plan in engine.plans] == ["visitors"]
         assert engine.config == divided
+
+
+def test_the_share_of_unusable_rows_has_its_place_in_the_budget() -> None:
+    undivided = config({**ROWS, "window": None}, unusable_epsilon=0.1)
+    charged = with_share(divide_person_budget(undivided), 0.1)
+    assert 3.95 <= planned_person_total(charged, plan_all(charged)).epsilon <= 4.0
+
+
+def test_run_says_what_is_dropped(tmp_path: Path) -> None:
+    file, rows = tmp_path / "panstream.toml", tmp_path / "rows.csv"
+    file.write_text(
+        '[stream]\nname = "s"\nuser = "u"\ncolumns = { u = "string" }\nbudget = { person = 1.0 }\n\n[[query]]\n'
+        'name = "visitors"\nsql = "SELECT COUNT(DISTINCT u) FROM s"\nexpected = 10_000\n\n[[query]]\n'
+        'name = "exact"\nsql = "SELECT COUNT(DISTINCT u) FROM s"\nexpected = 10_000\ntarget_error = 5\n'
+    )
+    rows.write_text("u\na\nb\n")
+    result = CliRunner().invoke(app, ["run", "--no-hardening", str(file), str(rows)])
+    assert result.exit_code == 0, result.output
+    assert "note: exact is dropped: a 95% error of 5" in result.output
 
 
 def test_a_statement_of_two_states_gets_one_share() -> None:

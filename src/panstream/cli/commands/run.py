@@ -75,6 +75,7 @@ def run(
         from panstream.distributed.two_party.session import open_stream
         from panstream.engine.planner.person_division import load_divided_config
         from panstream.engine.planner.public_facts import ingestion_paths
+        from panstream.engine.reporting.person_table import dropped_lines
         from panstream.engine.runtime.ingest import check_files, ingest_all, open_configured_source
         from panstream.engine.runtime.selector import Selector
         from panstream.engine.sinks.sink import open_sink
@@ -87,6 +88,8 @@ def run(
         source = open_configured_source(loaded, sources, follow=follow, format=format)
         tell = partial(typer.echo, err=True)
         doubts = [] if follow else check_files(loaded, sources, format=format)
+        for text in dropped_lines(loaded):
+            tell(f"note: {text}")
         for doubt in doubts if _is_interactive() else []:  # what a log contains must not depend on rows
             tell(f"warning: {doubt}")
         options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}

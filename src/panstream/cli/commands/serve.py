@@ -63,6 +63,7 @@ def serve(
         reexec_hardened()
     with exit_codes(compiles=True):
         from panstream.engine.planner.person_division import load_divided_config
+        from panstream.engine.reporting.person_table import dropped_lines
         from panstream.engine.sinks.sink import open_sink
         from panstream.server.auth import Limits
         from panstream.server.server import ServerSettings, make_server
@@ -98,6 +99,8 @@ def serve(
             typer.echo(f"serving {loaded.stream.name} on {address}")
 
         tell = partial(typer.echo, err=True)
+        for text in dropped_lines(loaded):
+            tell(f"note: {text}")
         options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}
         with contextlib.ExitStack() as stack:
             engine = None

@@ -135,9 +135,10 @@ def _account(config: Config, tables: LossTables) -> Account:
         if query.epsilon and query.statement not in person.allow_unbounded
         for plan in tables.plans([query], query.epsilon)
     ]
-    account = Account(person.epsilon, person.delta, *tables.losses(fixed))
+    pure, rho = tables.losses(fixed)
+    account = Account(person.epsilon, person.delta, pure + (config.stream.unusable_epsilon or 0.0), rho)
     if (spent := account.total(0.0, 0.0)) > person.epsilon:
-        names = ", ".join(repr(plan.config.name) for plan in fixed)
+        names = ", ".join([*(repr(plan.config.name) for plan in fixed), "[stream] unusable_epsilon"])
         raise BudgetExceeded(
             f"[stream.budget] person: {names}, with their own epsilons, take {rounded_up(spent)} of "
             f"{person.epsilon:g}: lower them or leave them out, or raise person"
@@ -167,8 +168,9 @@ def _reasons(question: _Question, choice: Choice, tables: LossTables) -> tuple[s
 
 def _scaled(config: Config, asked: Mapping[str, tuple[QueryConfig, ...]], shares: Mapping[str, float]) -> Config:
     """Return the configuration with epsilons proportional to ``shares``, as large as the budget allows."""
-    limit = config.stream.person.epsilon
-    assert limit is not None
+    budget = config.stream.person.epsilon
+    assert budget is not None
+    limit = budget - (config.stream.unusable_epsilon or 0.0)  # which ``run`` charges for files
     factor, low, high = 1.0, 0.0, math.inf  # the largest factor known to fit, and the smallest known not to
     best = None
     for _ in range(_ROUNDS):

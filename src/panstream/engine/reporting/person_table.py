@@ -62,6 +62,11 @@ def person_json(config: Config, plans: Sequence[QueryPlan]) -> dict[str, Any]:
     return {**document, "choices": choices}
 
 
+def dropped_lines(config: Config) -> list[str]:
+    """Return which queries the planner dropped, and why."""
+    return [f"{choice.name} is dropped: {'; '.join(choice.reasons)}" for choice in config.choices if choice.dropped]
+
+
 def _row(share: PersonShare, plan: QueryPlan, delta: float) -> tuple[str, ...]:
     name = share.name if len(share.name) <= _NAME else f"{share.name[: _NAME - 1]}…"
     window = "-" if plan.config.window is None else format_duration(plan.config.window)
