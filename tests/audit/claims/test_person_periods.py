@@ -21,6 +21,7 @@ from panstream.audit.claims.person_periods import (
     consecutive_windows,
     one_copy,
 )
+from panstream.primitives.noise import DiscreteGaussian
 from panstream.testing.enumeration import Enumerator, enumerate_streams, release
 
 CASES = list(cases_in("person_periods"))
@@ -73,11 +74,22 @@ def test_rows_that_two_windows_share_cannot_be_the_worst_for_each() -> None:
     assert shared < independent - 1e-3
 
 
+def test_half_of_the_gaussian_noise_exceeds_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(case for case in CASES if case.name == "One person, two windows of ContinualCount, delta 1e-06")
+    kind = type(case.algorithm.engine)
+    real = kind.law
+    monkeypatch.setattr(kind, "law", lambda engine, *epoch: DiscreteGaussian.at_least(real(engine, *epoch).sigma / 2))
+    finding = audit_case(case)
+    assert finding.verdict == "fails"
+    assert finding.exact is not None
+    assert finding.exact > 1.9 * case.claimed
+
+
 def test_two_copies_of_one_window_have_no_finite_loss() -> None:
     """As a window without noise has none; `known_mistakes` has two copies of one state."""
     silent = type("OptBern", (OptBern,), {"law": property(lambda self: _without_noise(OptBern.law.fget(self)))})  # type: ignore[attr-defined]
     windows = consecutive_windows(silent(universe=1, epsilon=1.0), 2)
-    found = PeriodEnumeration(windows, one_copy(windows))()
+    found = PeriodEnumeration(windows, one_copy([len(window.steps) for window in windows]))()
     assert math.isinf(found.loss)
     assert "copied: window" in found.witness
 

@@ -18,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.audit.claims.case import ExactLoss
+from panstream.audit.claims.exact import gaussian_loss
+from panstream.privacy.composition import zcdp_epsilon
 from panstream.testing.enumeration import Enumerator, Step, Stream, release, update
+from panstream.testing.linear_views import linear_views
 
 ABSENT = update([])
 COMES = update([0])
@@ -83,6 +86,31 @@ class PeriodEnumeration:
         return ExactLoss(loss=worst, witness=witness)
 
 
+@dataclass(frozen=True)
+class GaussianPeriod:
+    """Windows of one counter with Gaussian noise: what each loses as zCDP, added up, and converted at a delta.
+
+    ``neighbours`` are all streams of one window that hold rows of the person; all its numbers are linear in the noise.
+    """
+
+    algorithm: Any
+    stream: Stream
+    neighbours: Sequence[Stream]
+    moments: Sequence[Moment]
+    delta: float
+
+    def __call__(self) -> ExactLoss:
+        """Return the largest loss, with the moment that reaches it."""
+        rho: dict[int | None, float] = {}
+        for view in linear_views(self.algorithm, self.stream, self.neighbours):
+            covariance = view.matrix @ np.diag(view.kappas**-2.0) @ view.matrix.T
+            rho[view.look] = max(gaussian_loss(shift, covariance) for shift in view.shifts)
+        worst = max(self.moments, key=lambda moment: sum(rho[look] for look in moment))
+        total = sum(rho[look] for look in worst)
+        witness = f"rho {total:.4g}; {_format_copies(worst)}"
+        return ExactLoss(loss=zcdp_epsilon(total, self.delta) if math.isfinite(total) else math.inf, witness=witness)
+
+
 def consecutive_windows(algorithm: Any, count: int, *, slots: int = 2, releases: int = 1) -> tuple[PeriodWindow, ...]:
     """Return windows one after the other, each with a release after its slots; further ones are between them.
 
@@ -103,12 +131,12 @@ def consecutive_windows(algorithm: Any, count: int, *, slots: int = 2, releases:
     return tuple(windows)
 
 
-def one_copy(windows: Sequence[PeriodWindow]) -> list[Moment]:
-    """Return every moment at which one window is copied, and that without a copy."""
-    alone = [None] * len(windows)
+def one_copy(steps: Sequence[int]) -> list[Moment]:
+    """Return every moment at which one window, of so many steps, is copied, and that without a copy."""
+    alone = [None] * len(steps)
     moments: list[Moment] = [tuple(alone)]
-    for number, window in enumerate(windows):
-        moments += [(*alone[:number], look, *alone[number + 1 :]) for look in range(len(window.steps) + 1)]
+    for number, count in enumerate(steps):
+        moments += [(*alone[:number], look, *alone[number + 1 :]) for look in range(count + 1)]
     return moments
 
 
@@ -122,5 +150,9 @@ def _format(likely: Iterable[Step], unlikely: Iterable[Step], moment: Moment) ->
     both = " against ".join(
         "[" + " ".join("·" if step == ABSENT else "0" for step in behaviour) + "]" for behaviour in (likely, unlikely)
     )
+    return f"{both}; {_format_copies(moment)}"
+
+
+def _format_copies(moment: Moment) -> str:
     copied = [f"window {number} after step {look}" for number, look in enumerate(moment, 1) if look is not None]
-    return f"{both}; " + (f"copied: {', '.join(copied)}" if copied else "outputs only")
+    return f"copied: {', '.join(copied)}" if copied else "outputs only"

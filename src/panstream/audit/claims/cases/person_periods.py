@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+from panstream.algorithms.continual.sums import ContinualCount
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.audit.claims.case import Case
 from panstream.audit.claims.person_periods import (
+    GaussianPeriod,
     Moment,
     PeriodEnumeration,
     PeriodWindow,
@@ -22,7 +24,7 @@ from panstream.audit.claims.person_periods import (
     one_copy,
 )
 from panstream.privacy.person_loss import PERIOD, PersonShare, PersonTotal, WindowLoss
-from panstream.testing.enumeration import release
+from panstream.testing.enumeration import Stream, release, tick, update
 
 _ONE_BIT = OptBern(universe=1, epsilon=1.0)
 _TWO_ANSWERS = OptBern(universe=1, epsilon=1.0, releases=2)
@@ -53,7 +55,12 @@ def _periods() -> Iterator[Case]:
     for algorithm, name in ((_ONE_BIT, "OptBern"), (_TWO_ANSWERS, "OptBern, two answers"), (_CELL, "Bitmap")):
         for count, number in ((2, "two"), (3, "three")):
             windows = consecutive_windows(algorithm, count, releases=algorithm.releases)
-            yield _case(f"{number} windows of {name}", [_share(algorithm, count)], windows, one_copy(windows))
+            yield _case(
+                f"{number} windows of {name}",
+                [_share(algorithm, count)],
+                windows,
+                one_copy([len(window.steps) for window in windows]),
+            )
     short, later = consecutive_windows(_ONE_BIT, 2)
     long = PeriodWindow(_ONE_BIT, (0, 1, 2, 3, release()))
     at_once: list[Moment] = [
@@ -68,6 +75,35 @@ def _periods() -> Iterator[Case]:
     boundary: list[Moment] = [moment for step in range(_CLOSED + 1) for moment in ((step, 0, None), (None, step, 0))]
     yield _case("old and new windows readable at once", [_share(_ONE_BIT, 3, opening=1)], windows, boundary)
     yield _case("two of three windows open for late rows", [_share(_ONE_BIT, 3, open_=2)], windows, _two_open())
+
+
+def _gaussian() -> Iterator[Case]:
+    """Yield windows of a count with a delta, of which each holds at most two rows of the person."""
+    rows, delta = 2, 1e-6
+    count = ContinualCount(epsilon=1.0, delta=delta, horizon=1, contributions=rows)
+    nothing = update([])
+    splits = [(early, late) for early, late in product(range(rows + 1), repeat=2) if 0 < early + late <= rows]
+    streams: list[Stream] = [(update([1] * early), update([1] * late), tick()) for early, late in splits]
+
+    def case(name: str, windows: int, moments: Sequence[Moment], **options: Any) -> Case:
+        share = PersonShare(name="query", loss=count.window_loss(), windows=windows, contributions=rows)
+        return Case(
+            name=f"One person, {name}, delta {delta:g}",
+            claimed=PersonTotal(period=PERIOD, shares=(share,), delta=delta).epsilon,
+            exact=GaussianPeriod(count, (nothing, nothing, tick()), streams, moments, delta),
+            algorithm=count,
+            **{"kind": "production", **options},
+        )
+
+    yield case("two windows of ContinualCount", 2, one_copy([_CLOSED] * 2))
+    yield case("three windows of ContinualCount", 3, one_copy([_CLOSED] * 3))
+    yield case(
+        "copies of two windows charged as one",
+        2,
+        list(product(range(_CLOSED + 1), repeat=2)),
+        kind="control",
+        represents="a backup, or an intruder who comes back in the next window: two states, each behind half its noise",
+    )
 
 
 def _two_open() -> list[Moment]:
@@ -101,7 +137,7 @@ def _left_out() -> Iterator[Case]:
         "lost state started again and charged once",
         [_share(_ONE_BIT, 2)],
         three,
-        one_copy(three),
+        one_copy([_CLOSED] * 3),
         kind="control",
         represents="a process that ends without storing its state: its window begins again with other noise",
     )
@@ -121,4 +157,4 @@ def _left_out() -> Iterator[Case]:
     )
 
 
-CASES = (_periods, _left_out)
+CASES = (_periods, _gaussian, _left_out)
