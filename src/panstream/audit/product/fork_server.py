@@ -68,6 +68,7 @@ def _main() -> None:
                 os._exit(_run(job, instrument))
             answer = {"pid": child}
         print(json.dumps(answer), flush=True)
+    gc.unfreeze()  # or DuckDB reports its objects as leaked
 
 
 def _warm(directory: str) -> None:

@@ -16,6 +16,7 @@ GROUPS = (
     "distinct",
     "turnstile",
     "continual",
+    "gaussian",
     "heavy_hitters",
     "continual_users",
     "person_periods",
