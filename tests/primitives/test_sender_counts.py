@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.engine.planner.query_plan import plan_all
+from panstream.engine.runtime.row_routing import RowRoute
 from panstream.engine.runtime.running_query import RunningQuery
 from panstream.primitives.sender_counts import CODES, SentCounts, parse_caps, window_number
 from tests.engine.runtime.streams import config, question
@@ -22,8 +23,10 @@ def test_windows_are_those_of_the_engine(milliseconds: int, length: int, number:
     assert window_number(seconds, length) == number
     (plan,) = plan_all(config(question("q", "SELECT COUNT(*) FROM s", window=length)))
     query = RunningQuery(plan)
-    assert query.windows_of(np.array([seconds])).tolist() == [number]
     assert query.schedule is not None
+    assert query.window_rule is not None
+    times = np.array([seconds])
+    assert RowRoute.of(query.window_rule, times, times).row_windows().tolist() == [number]
     assert query.schedule.at(seconds) == number
 
 

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.engine.rows.row_batch import RowBatch
+from panstream.engine.rows.row_gather import take_rows
 from panstream.engine.rows.wiping import wipe_array
+from panstream.engine.runtime import running_query
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime
 from panstream.engine.storage.release_log import Release, ReleaseLog
@@ -584,21 +586,22 @@ def test_no_data_is_null_and_not_a_number() -> None:
         json.dumps(release.record, allow_nan=False)
 
 
-def test_copies_of_ids_are_wiped() -> None:
+@pytest.mark.parametrize("settings", [{}, {"groups": np.arange(100) % 3}])
+def test_copies_of_ids_are_wiped(monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]) -> None:
     ids = np.arange(100)
     copies = []
-    original = RowBatch.some_ids
 
-    def spy(self: RowBatch, keep: Any) -> Any:
-        copies.append(original(self, keep))
+    def spy(column: Any, taken: Any) -> Any:
+        copies.append(take_rows(column, taken))
         return copies[-1]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RowBatch, "some_ids", spy)
-        with exact(DISTINCT) as engine:
-            engine.apply(rows(["distinct"], ids, chosen=ids % 2 == 0))
+    monkeypatch.setattr(running_query, "take_rows", spy)
+    query = {**DISTINCT, "sql": "SELECT region, COUNT(DISTINCT user) FROM s GROUP BY region"} if settings else DISTINCT
+    groups = {"groups": {"region": ["a", "b", "c"]}} if settings else {}
+    with exact({**query, **groups}) as engine:
+        engine.apply(rows(["distinct"], ids, chosen=ids % 2 == 0, **settings))
     assert copies
-    assert all(owned and not data.any() for data, owned in copies)
+    assert all(owned and data.size == 50 and not data.any() for data, owned in copies)
     assert ids.sum() == 4950
 
 

@@ -9,8 +9,11 @@ import pytest
 
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.reporting.export import answers
+from panstream.engine.rows.row_batch import RowBatch
+from panstream.engine.runtime.clocks import StreamClock
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.id_check import IdValidator
+from panstream.engine.runtime.row_routing import RowRoute
 from panstream.engine.runtime.running_query import DrawnAnswer, RunningQuery, _unusable_weights
 from tests.engine.runtime.streams import COUNT, DISTINCT, config, question, rows
 
@@ -18,6 +21,11 @@ from tests.engine.runtime.streams import COUNT, DISTINCT, config, question, rows
 def running(query: dict[str, Any], **settings: Any) -> RunningQuery:
     (plan,) = plan_all(config(query, **settings), zero_noise=True)
     return RunningQuery(plan)
+
+
+def routed(query: RunningQuery, batch: RowBatch) -> RowRoute:
+    assert query.window_rule is not None and batch.times is not None
+    return RowRoute.of(query.window_rule, batch.times, StreamClock().watermarks(batch.times))
 
 
 def named(universe: list[str]) -> IdValidator:
@@ -64,7 +72,7 @@ def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() 
     query = running(grouped, time="at")
     batch = rows(["g"], count=3, times=[1, 2, 12], groups=[0, -1, -1], chosen=np.array([True, True, False]))
     drawn: list[DrawnAnswer] = []
-    for prepared in query.prepare(batch, batch.queries["g"], np.ones(3, bool), np.array([1.0, 2.0, 12.0])):
+    for prepared in query.prepare(batch, batch.queries["g"], np.ones(3, bool), routed(query, batch)):
         query.apply(prepared, drawn.append)
     assert sorted(query.monitors) == [(1, 0), (1, 1)]
     assert [(each.window, each.group, each.estimate().value) for each in drawn] == [(0, 0, 1), (0, 1, 0)]
@@ -73,7 +81,7 @@ def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() 
 def test_preparing_touches_nothing() -> None:
     query = running({**COUNT, "window": 10}, time="at")
     batch = rows(["count"], count=2, times=[1, 25])
-    prepared = query.prepare(batch, batch.queries["count"], np.ones(2, bool), np.array([1.0, 25.0]))
+    prepared = query.prepare(batch, batch.queries["count"], np.ones(2, bool), routed(query, batch))
     assert len(prepared) == 2
     assert not query.monitors
     assert query.schedule is not None

@@ -17,7 +17,7 @@ def test_the_clock_is_the_newest_time(batches: list[list[float]]) -> None:
     newest = -math.inf
     for batch in batches:
         marks = clock.watermarks(np.array(batch, float))
-        clock.reach(np.array(batch, float))
+        clock.reach(marks)
         for mark, time in zip(marks, batch, strict=True):
             newest = max(newest, time) if not math.isnan(time) else newest
             assert mark == newest

@@ -13,11 +13,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, null_of, numeric_view, pa
+from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, null_of, pa
 from panstream.engine.config.config import StreamConfig
-from panstream.engine.rows.wiping import NOTHING_BORROWED, BorrowedMemory, shares, wipe_array
+from panstream.engine.rows.row_gather import take_rows
+from panstream.engine.rows.wiping import NOTHING_BORROWED, BorrowedMemory, wipe_array
 from panstream.errors import InvalidParameter
-from panstream.primitives.inputs.argument import read_only
 from panstream.primitives.memory.scratch import clear_registers
 
 Mask = NDArray[np.bool_]
@@ -133,14 +133,6 @@ class BadRow:
 
     row: int
     reason: str
-
-
-def _kept(ids: NDArray[Any], keep: Mask) -> NDArray[Any]:
-    from panstream.primitives.kernels.sources.row_selection import keep_numbers
-
-    out = np.empty(int(np.count_nonzero(keep)) + 1, ids.dtype)
-    keep_numbers(read_only(ids), keep, out)
-    return out[:-1]
 
 
 def _no_numbers() -> NDArray[np.int64]:
@@ -278,12 +270,7 @@ class RowBatch:
         ids = self.ids
         if keep.all():
             return ids, False
-        if not isinstance(ids, np.ndarray) and ids.type == pa.int64() and not ids.null_count:
-            ids = numeric_view(ids)
-        if isinstance(ids, np.ndarray):
-            return _kept(ids, keep), True
-        taken = ids.filter(arrow_mask(keep))
-        return taken, not shares(getattr(taken, "indices", taken), ids)  # a dictionary is shared
+        return take_rows(ids, np.flatnonzero(keep))
 
     def split(self, rows: int) -> tuple[RowBatch, RowBatch]:
         """Split after ``rows`` rows, before selection; this batch must not be used any more."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from panstream.engine.config.config import StreamConfig
 from panstream.engine.planner.bounded_rows import check_batches
 from panstream.engine.rows.row_batch import RowBatch
+from panstream.engine.runtime.row_routing import RowRoute, WindowRule
 from panstream.engine.runtime.running_query import PreparedBatch, RunningQuery
 from panstream.errors import BadRowError
 
@@ -62,6 +63,7 @@ def prepare_batch(
     has_time = has_time & ~rows.bad  # only now: bad rows have advanced the stream's time like all others
     skipped = ~has_time
     late = np.zeros(rows.count, bool)
+    routes: dict[WindowRule, RowRoute] = {}
     work: list[tuple[RunningQuery, PreparedBatch]] = []
     try:
         for name, query in queries.items():
@@ -71,9 +73,13 @@ def prepare_batch(
             chosen = rows.queries[name]
             bad = query.unusable(rows, chosen)
             skipped |= bad
-            if times is not None and marks is not None:
-                late |= query.late(marks if rows.times is None else times, marks)
-            work += [(query, prepared) for prepared in query.prepare(rows, chosen, has_time & ~bad, marks)]
+            route = None
+            if (rule := query.window_rule) is not None and times is not None and marks is not None:
+                if rule not in routes:  # queries with equal windows share one
+                    routes[rule] = RowRoute.of(rule, marks if rows.times is None else times, marks)
+                route = routes[rule]
+                late |= route.late
+            work += [(query, prepared) for prepared in query.prepare(rows, chosen, has_time & ~bad, route)]
         for query in queries.values():
             work += [(query, prepared) for prepared in query.prepare_usability(rows, skipped)]
         if stream.on_bad_row == "stop" and skipped.any():

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.config.config import StreamConfig
+from panstream.primitives.inputs.argument import read_only
 
 if TYPE_CHECKING:
     from panstream.engine.runtime.running_query import DrawnAnswer, RunningQuery
@@ -42,15 +43,16 @@ class StreamClock:
 
     def watermarks(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the stream's time at every row, in order; rows without a time do not change it."""
-        start = -math.inf if self.newest is None else self.newest
-        finite_times = np.where(np.isfinite(times), times, -math.inf)
-        return np.maximum(np.maximum.accumulate(finite_times), start) if times.size else finite_times
+        from panstream.primitives.kernels.sources.row_windows import running_maximum
 
-    def reach(self, times: NDArray[np.float64]) -> None:
-        """Advance to the newest of the times."""
-        finite_times = times[np.isfinite(times)]
-        if finite_times.size:
-            self.advance_to(float(finite_times.max()))
+        marks = np.empty(times.size, np.float64)
+        running_maximum(read_only(times), -math.inf if self.newest is None else float(self.newest), marks)
+        return marks
+
+    def reach(self, watermarks: NDArray[np.float64]) -> None:
+        """Advance to the last watermark of rows; no-op if none had a time yet."""
+        if watermarks.size and watermarks[-1] > -math.inf:
+            self.advance_to(float(watermarks[-1]))
 
     def advance_to(self, time: float) -> float:
         """Advance to ``time``, unless it is in the past; return the stream's time."""

@@ -251,8 +251,8 @@ class Engine:
             for query, prepared in work:
                 query.apply(prepared, self._drawer(query))
             self._backend.end_batch()
-            if times is not None:
-                self._stream_clock.reach(times)
+            if marks is not None:
+                self._stream_clock.reach(marks)
             for producer, sequence in rows.origins if rows.producer is None else ((rows.producer, rows.sequence),):
                 self._checkpoint.applied_batches[producer] = sequence
             self._checkpoint.dirty = self._uncommitted = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.core.estimate import Estimate
-from panstream.engine.arrow import arrow_mask
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.planner.sender_bounds import limits_users
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
-from panstream.engine.rows.wiping import shares, wipe_array
+from panstream.engine.rows.row_gather import take_rows
+from panstream.engine.rows.wiping import wipe_array
 from panstream.engine.runtime.clocks import UNKNOWN, Schedule
 from panstream.engine.runtime.coverage import ALL_DATA, Coverage
 from panstream.engine.runtime.id_check import IdValidator
+from panstream.engine.runtime.row_routing import RowRoute, Segment, WindowRule
 from panstream.engine.runtime.state_backend import LocalBackend, PendingAnswer, Slot, StateBackend, StateHandle
 from panstream.engine.sql.parser import Aggregate, Output
 from panstream.errors import BudgetExhausted, NotSupported
-from panstream.primitives.memory.scratch import wipe
+from panstream.primitives.memory.scratch import Scratch, wipe
 
 Mask = NDArray[np.bool_]
-NO_WINDOW = -(2**62)  # the window of rows without a time; below every real one
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class RunningQuery:
         return bad & chosen.rows
 
     def prepare(
-        self, rows: RowBatch, chosen: QuerySelection, usable: Mask, marks: NDArray[np.float64] | None
+        self, rows: RowBatch, chosen: QuerySelection, usable: Mask, route: RowRoute | None
     ) -> list[PreparedBatch]:
         """Validate a batch and split it by slot of the schedule.
 
@@ -148,22 +148,20 @@ class RunningQuery:
             rows: The micro-batch.
             chosen: What the query selects of it.
             usable: Which rows may be used.
-            marks: The stream's time at every row; None where nothing depends on it.
+            route: How the rows fall into windows by `window_rule`; None where nothing depends on their times.
         """
         keep = chosen.rows & usable
-        if chosen.groups is not None:
-            keep &= chosen.groups >= 0
-        if self.schedule is None or marks is None:
-            return [self._prepare(rows, chosen, keep, None, None, None)]
-        steps, reached = self.watermark_steps(marks)
-        windows = None if not self.windowed else self.windows_of(marks if rows.times is None else rows.times)
-        keep = keep & chosen.admitted(windows)
+        segments: tuple[Segment, ...] = (Segment.whole(rows.count),)
+        if route is not None and self.schedule is not None:
+            segments = route.segments
+            if chosen.counted is not None:
+                keep = keep & chosen.admitted(route.row_windows() if self.windowed else None)
         prepared: list[PreparedBatch] = []
         try:
-            for step, reached_step in _distinct(np.stack([steps, reached])[:, steps > UNKNOWN]):
-                inside = (steps == step) & (reached == reached_step)
-                inside_windows = None if windows is None else np.where(inside, windows, NO_WINDOW)
-                prepared.append(self._prepare(rows, chosen, keep & inside, step, reached_step, inside_windows))
+            for segment in segments:
+                opened = segment.windows if self.windowed and segment.step is not None else ()
+                prepared.append(PreparedBatch(segment.step, segment.reached, opened, [], []))
+                self._fill(prepared[-1], rows, chosen, keep, segment)
         except BaseException:
             for prepared_part in prepared:
                 prepared_part.wipe()
@@ -194,18 +192,14 @@ class RunningQuery:
         over = self.schedule.steps(marks - self.lateness)
         return over, over if self.ticks_per_window == 1 else self.schedule.steps(marks)
 
-    def windows_of(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the window of every row; rows without a time get `NO_WINDOW`."""
-        length = self.plan.config.window or math.inf
-        finite = np.isfinite(times)
-        return np.where(finite, np.floor(np.where(finite, times, 0.0) / length), float(NO_WINDOW)).astype(np.int64)
-
-    def late(self, times: NDArray[np.float64], marks: NDArray[np.float64]) -> Mask:
-        """Return the rows whose window is over by the watermark; none without windows."""
-        if not self.windowed or self.schedule is None:
-            return np.zeros(times.size, bool)
-        steps, _ = self.watermark_steps(marks)
-        return np.isfinite(times) & (self.windows_of(times) < steps // self.ticks_per_window)
+    @property
+    def window_rule(self) -> WindowRule | None:
+        """How rows fall into windows and steps now; None without a schedule."""
+        if self.schedule is None:
+            return None
+        step = UNKNOWN if self.schedule.step is None else self.schedule.step
+        lateness = self.lateness if self.windowed else 0.0
+        return WindowRule(self.schedule.length, self.plan.config.window, lateness, self.ticks_per_window, step)
 
     @property
     def ticks_per_window(self) -> int:
@@ -213,58 +207,42 @@ class RunningQuery:
         query = self.plan.config
         return 1 if query.every is None or query.window is None else round(query.window / query.every)
 
-    def _prepare(
-        self,
-        rows: RowBatch,
-        chosen: QuerySelection,
-        keep: Mask,
-        step: int | None,
-        reached: int | None,
-        windows: NDArray[np.int64] | None,
-    ) -> PreparedBatch:
-        opened: tuple[int, ...] = ()
-        if windows is not None and step is not None:
-            alive = windows >= step // self.ticks_per_window
-            opened = tuple(int(window) for window in np.unique(windows[alive]))
-            keep = keep & alive
-        prepared = PreparedBatch(step, reached, opened, [], [])
-        try:
-            for slot, part in _parts(chosen.groups, windows, keep):
-                prepared.batches.append((slot, self._batch(rows, chosen, part, prepared.copies)))
-        except BaseException:
-            prepared.wipe()
-            raise
-        return prepared
+    def _fill(
+        self, prepared: PreparedBatch, rows: RowBatch, chosen: QuerySelection, keep: Mask, segment: Segment
+    ) -> None:
+        """Validate the selected rows of a segment, of every window and group."""
+        with Scratch() as scratch:
+            selected, parts = segment.slots(keep, chosen.groups, len(self.plan.groups), scratch)
+            if not parts:
+                return
+            needed = self._needed_columns(rows, chosen)
+            if len(parts) > 1 or selected.size < segment.stop - segment.start:
+                taken = {}
+                for name, column in needed.items():
+                    taken[name], owned = take_rows(column, selected)
+                    prepared.copies += [taken[name]] if owned else []
+            else:  # the rows are used in place
+                taken = {name: column[segment.start : segment.stop] for name, column in needed.items()}
+            for slot, start, stop in parts:
+                own = {name: column[start:stop] for name, column in taken.items()}
+                prepared.batches.append((slot, self._batch(stop - start, **own)))
 
-    def _batch(self, rows: RowBatch, chosen: QuerySelection, part: Mask, copies: list[Any]) -> Any:
-        kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
-        by_user = limits_users(self.plan.config) and not self.plan.config.of_unusable
-        is_whole_batch = bool(part.all())  # then rows are used in place, without a copy to wipe
-        ids = None
-        if kind.of_users or by_user:
-            ids, owned = rows.some_ids(part)
-            copies += [ids] if owned else []
-        if kind.of_users:
-            if chosen.weights is None:
-                return algorithm.batch(ids)
-            weights = chosen.weights if is_whole_batch else chosen.weights[part]
-            copies += [] if is_whole_batch else [weights]
-            return algorithm.batch(ids, weights)
-        if chosen.names is not None:
-            names = chosen.names if is_whole_batch else chosen.names.filter(arrow_mask(part))
-            name_indices = names.indices if hasattr(names, "indices") else names
-            copies += [] if is_whole_batch or shares(name_indices, chosen.names) else [name_indices]
+    def _needed_columns(self, rows: RowBatch, chosen: QuerySelection) -> dict[str, Any]:
+        kind = self.plan.config.parsed.aggregate
+        columns = {"weights": chosen.weights} if kind.of_users else {"names": chosen.names, "values": chosen.values}
+        if kind.of_users or (limits_users(self.plan.config) and not self.plan.config.of_unusable):
+            columns["ids"] = rows.ids
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def _batch(self, count: int, ids: Any = None, weights: Any = None, names: Any = None, values: Any = None) -> Any:
+        algorithm = self.plan.algorithm
+        if self.plan.config.parsed.aggregate.of_users:
+            return algorithm.batch(ids) if weights is None else algorithm.batch(ids, weights)
+        if names is not None:
             return algorithm.batch(names)
-        if kind is Aggregate.COUNT:
-            count = int(np.count_nonzero(part))
-            return algorithm.batch(np.ones(count, np.int64), users=ids) if by_user else algorithm.batch(count)
-        assert chosen.values is not None
-        values = chosen.values if is_whole_batch else chosen.values[part]
-        try:
-            return algorithm.batch(values, users=ids) if by_user else algorithm.batch(values)
-        finally:
-            if not is_whole_batch:
-                wipe(values)
+        if self.plan.config.parsed.aggregate is Aggregate.COUNT:
+            return algorithm.batch(count) if ids is None else algorithm.batch(np.ones(count, np.int64), users=ids)
+        return algorithm.batch(values) if ids is None else algorithm.batch(values, users=ids)
 
     # Phase 2: state changes, after every query has validated its part.
 
@@ -370,25 +348,6 @@ class RunningQuery:
         # Further aggregates are computed from numbers that this release makes public, so they cost nothing more.
         estimate = self.plan.answer(output, state_estimate, lambda what: monitor.algorithm.at(monitor.state, what))
         return lambda: estimate
-
-
-def _distinct(pairs: NDArray[np.int64]) -> list[list[int]]:
-    """Return the distinct columns in order; adjacent duplicates are dropped first, since steps never decrease."""
-    new = (np.diff(pairs, axis=1, prepend=pairs[:, :1] - 1) != 0).any(axis=0)
-    distinct_pairs: list[list[int]] = np.unique(pairs[:, new], axis=1).T.tolist()
-    return distinct_pairs
-
-
-def _parts(
-    groups: NDArray[np.int64] | None, windows: NDArray[np.int64] | None, keep: Mask
-) -> Iterator[tuple[Slot, Mask]]:
-    """Yield every window and group with rows, and a mask of the rows."""
-    for window in [0] if windows is None else np.unique(windows[keep]).tolist():
-        for group in [0] if groups is None else np.unique(groups[keep]).tolist():
-            part = keep if windows is None else keep & (windows == window)
-            part = part if groups is None else part & (groups == group)
-            if part.any():
-                yield (window, group), part
 
 
 def _unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask:
