@@ -1,10 +1,14 @@
 """What ``panstream web`` proposes for a site of some size."""
 
 import tomllib
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scipy.stats import binom
 
+from benchmarks.accuracy.web_profiles import SAMPLE, day_config, measure, truths, views_of
 from panstream.engine.config.config import load_config, read_config
 from panstream.engine.config.website import Source
 from panstream.engine.planner.event_total import event_loss
@@ -13,6 +17,7 @@ from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.presets._website_queries import website_queries
 from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
 from panstream.engine.presets.website_text import to_text, to_toml
+from panstream.engine.reporting.privacy_statement import statement
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
@@ -214,3 +219,57 @@ def test_a_list_of_pages_takes_the_place_of_names() -> None:
     }
     assert named["pages"].threshold is not None
     assert asked["pages"].error < named["pages"].threshold / 10
+
+
+@pytest.fixture(scope="module")
+def with_counter() -> Proposal:
+    return propose_queries(WebsiteSpec(site="example.org", visitors=10_000, counter=True))
+
+
+def test_a_counter_gives_one_number_for_all_questions(with_counter: Proposal) -> None:
+    config = read_config(with_counter.config())
+    total = planned_person_total(config, plan_all(config))
+    assert total.is_bounded and 1.9 <= total.epsilon <= 2.0 and total.stated_delta <= 1e-6
+    assert all(query.bounded_by == "sender" and query.contributions for query in config.queries)
+    assert not config.stream.person.allow_unbounded and config.stream.user is None
+    assert config.web is not None and config.web.counter and len(config.web.origins) == 1
+    assert len(with_counter.asked) >= 12, "of 15"
+
+
+def test_its_statement_begins_with_that_number(with_counter: Proposal) -> None:
+    config = read_config(with_counter.config())
+    page = statement(config, source="site.toml", digest="0" * 64, today=date(2026, 3, 9))
+    short = page.partition("<h2>In short</h2>")[2]
+    assert short.startswith("<ul><li>Whatever one visitor did in any 30 days: someone who copies")
+    assert "but for one chance in" in short.partition("</li>")[0]
+    assert "Not bounded" not in page
+
+
+def test_a_counter_is_explained_and_written(with_counter: Proposal) -> None:
+    text = to_text(with_counter)
+    assert "one visitor, any 30 days, all questions, one intrusion: epsilon 2, delta 1e-06" in text
+    assert "needs consent" in text and "10,000/day" in text
+    assert tomllib.loads(to_toml(with_counter)) == with_counter.config()
+
+
+@pytest.mark.parametrize("values", [{"source": "log"}, {"machines": MACHINES}])
+def test_a_counter_is_for_beacons_of_one_machine(values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParameter, match="a counter is for beacons"):
+        WebsiteSpec(site="example.org", counter=True, **values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("profile", "runs"), [("default", 12), ("counter", 12)])
+def test_intervals_cover_what_is_counted_of_a_real_log(profile: str, runs: int) -> None:
+    """Every figure is inside its 95% interval often enough: a false alarm in 1e6 runs of this test."""
+    views = views_of(SAMPLE)
+    config = day_config(profile, 2_000)
+    caps = {query.name: query.contributions for query in config.queries}
+    found = measure(views, config, runs)
+    assert len(found) > 2
+    least = binom.ppf(1e-6 / len(found), runs, 0.95)
+    for (query, name), answers in found.items():
+        truth = truths(views, caps[query])[query, name]
+        assert sum(low <= truth <= high for _, low, high in answers) >= least, (query, name)
+    if profile == "counter":
+        assert truths(views, caps["page views per day"])["page views per day", ""] < len(views), "a cap leaves out rows"

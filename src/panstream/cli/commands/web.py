@@ -22,8 +22,20 @@ def web(
         int, typer.Option(min=1, help="About how many visitors a day has; it sizes the answers.")
     ] = 1000,
     person: Annotated[
-        float, typer.Option(help="The most that one visitor loses in any 30 days to the questions about visitors.")
-    ] = 4.0,
+        float | None,
+        typer.Option(
+            help="The most that one visitor loses in any 30 days: 4 to the questions about visitors, or with --counter "
+            "2 to all."
+        ),
+    ] = None,
+    counter: Annotated[
+        bool,
+        typer.Option(
+            "--counter",
+            help="Browsers number what they send, in a count that they store: all questions are "
+            "then bounded for a visitor.",
+        ),
+    ] = False,
     page_view: Annotated[
         float, typer.Option(help="The most that one page view loses to the other questions together.")
     ] = 3.0,
@@ -87,6 +99,7 @@ def web(
             site=site,
             visitors=visitors_per_day,
             person=person,
+            counter=counter,
             page_view=page_view,
             source="beacon" if logs is None else "log",
             sections=tuple(section or ()),

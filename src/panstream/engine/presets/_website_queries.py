@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from panstream.engine.config.website import LOG_MADE, MADE, Source
+from panstream.primitives.sender_counts import COLUMN
 
 HOUR = "1 hour"
 DAY = "1 day"
@@ -63,7 +64,8 @@ class WebsiteQuery:
 
     ``daily`` is the assumed number of counted events per visitor and day. A query ``of_views`` reads page views, and
     a query with ``per_visitor`` counts different visitors: whatever one does in a window changes one bit. The larger
-    ``weight`` is, the later it is left out where a visitor's budget does not suffice for all.
+    ``weight`` is, the later it is left out where a visitor's budget does not suffice for all. ``counter`` is the kind
+    of rows that browsers number, and ``caps`` how many of them count, by window.
     """
 
     name: str
@@ -74,10 +76,17 @@ class WebsiteQuery:
     keys: dict[str, Any] = field(default_factory=dict)
     of_views: bool = True
     weight: float = 1.0
+    counter: str = ""
+    caps: tuple[int, ...] = ()
 
     @property
     def per_visitor(self) -> bool:
         """Whether the query protects whatever one visitor does in a window."""
+        return self.counts_visitors or bool(self.counter)
+
+    @property
+    def counts_visitors(self) -> bool:
+        """Whether the answer is a number of visitors."""
         return self.kind in ("visitors", "visitor groups")
 
     def size(self, visitors: int, window: str) -> int:
@@ -86,7 +95,7 @@ class WebsiteQuery:
         >>> next(query for query in website_queries() if query.name == "page views per day").size(1_000, DAY)
         3000
         """
-        if self.per_visitor:
+        if self.counts_visitors:
             return max(1, round(visitors * VISITORS[window]))
         return max(1, round(visitors * self.daily * SECONDS[window] / SECONDS[DAY]))
 
@@ -172,8 +181,10 @@ def website_queries(
     ]
 
 
-def columns_of(source: Source) -> dict[str, str]:
-    """Return the columns of a stream of beacons or of an access log."""
+def columns_of(source: Source, *, counter: bool = False) -> dict[str, str]:
+    """Return the columns of a stream of beacons, with or without numbers of browsers, or of an access log."""
+    if counter:
+        return {**MADE, "event": "string", "value": "double", COLUMN: "string"}
     if source == "beacon":
         return {"visitor": "int", **MADE, "event": "string", "value": "double"}
     return {"visitor": "int", "time": "timestamp", "path": "string", **LOG_MADE}

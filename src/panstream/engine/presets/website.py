@@ -23,6 +23,8 @@ from panstream.engine.planner.open_domain import top_items_for
 from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.person_period import person_share
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
+from panstream.engine.presets._counter_queries import DELTA as COUNTED_DELTA
+from panstream.engine.presets._counter_queries import with_counters
 from panstream.engine.presets._website_queries import (
     SECONDS,
     STREAM,
@@ -35,6 +37,7 @@ from panstream.errors import BudgetExceeded, ConfigError, InvalidParameter
 from panstream.privacy.person_loss import PERIOD, PersonShare, PersonTotal
 from panstream.privacy.rounding import round_down
 
+PERSON_COUNTED = 2.0  # to all questions, where browsers number what they send
 PERSON = 4.0  # what one visitor may lose in 30 days to the questions about visitors
 PAGE_VIEW = 3.0  # what one page view may lose to the questions about events
 DELTA = 1e-6  # of a page view
@@ -58,8 +61,9 @@ class WebsiteSpec:
 
     site: str
     visitors: int = 1_000  # per day
-    person: float = PERSON
+    person: float | None = None  # PERSON, or with a counter PERSON_COUNTED
     page_view: float = PAGE_VIEW
+    counter: bool = False  # whether browsers number what they send
     source: Source = "beacon"
     sections: tuple[str, ...] = ()
     campaigns: tuple[str, ...] = ()
@@ -73,22 +77,40 @@ class WebsiteSpec:
         object.__setattr__(self, "site", normalize_hostname(self.site))
         object.__setattr__(self, "sections", tuple(f"/{section.strip('/')}" for section in self.sections))
         object.__setattr__(self, "countries", tuple(country.upper() for country in self.countries))
-        object.__setattr__(self, "origins", self.origins or origins_of(self.site))
+        object.__setattr__(self, "origins", self.origins or origins_of(self.site)[: 1 if self.counter else None])
+        if self.person is None:
+            object.__setattr__(self, "person", PERSON_COUNTED if self.counter else PERSON)
+        if self.counter and (self.source == "log" or self.machines is not None):
+            raise InvalidParameter(
+                "a counter is for beacons of browsers, on one machine: not with logs or two_machines"
+            )
         if not 1 <= self.visitors <= 1_000_000_000:
             raise InvalidParameter(f"visitors per day must be in 1..1,000,000,000, got {self.visitors}")
-        for name, epsilon in (("person", self.person), ("page_view", self.page_view)):
+        for name, epsilon in (("person", self.budget), ("page_view", self.page_view)):
             if not (math.isfinite(epsilon) and epsilon > 0):
                 raise InvalidParameter(f"{name} must be positive, got {name}={epsilon:g}")
         for proxy in self.trusted_proxies:
             parse_network(proxy)
 
+    @property
+    def budget(self) -> float:
+        """What one visitor may lose in any 30 days."""
+        assert self.person is not None
+        return self.person
+
+    @property
+    def person_section(self) -> dict[str, float]:
+        """``[stream.budget]`` without exceptions."""
+        return {"person": self.budget, **({"delta": COUNTED_DELTA} if self.counter else {})}
+
     def questions(self) -> list[WebsiteQuery]:
         """Return all questions about the site, useful or not."""
-        return website_queries(self.sections, self.campaigns, self.countries, self.pages)
+        questions = website_queries(self.sections, self.campaigns, self.countries, self.pages)
+        return with_counters(questions) if self.counter else questions
 
     def sections_of_file(self) -> dict[str, Any]:
         """Return the configuration without its queries, as plain values."""
-        stream: dict[str, Any] = {"name": STREAM, "user": "visitor"}
+        stream: dict[str, Any] = {"name": STREAM} | ({} if self.counter else {"user": "visitor"})
         if self.source == "log":
             stream |= {"time": "time", "lateness": "1 minute"}
         machines = {} if self.machines is None else dict(self.machines)
@@ -97,7 +119,9 @@ class WebsiteSpec:
         web: dict[str, Any] = {"site": self.site, "source": self.source}
         if self.source == "beacon":
             web |= {"origins": list(self.origins), "trusted_proxies": list(self.trusted_proxies)}
-        stream["columns"] = columns_of(self.source)
+        if self.counter:
+            web["counter"] = True
+        stream["columns"] = columns_of(self.source, counter=self.counter)
         return {
             "web": web,
             "stream": stream,
@@ -123,7 +147,7 @@ class _QueryCandidate:
     def useful(self) -> bool:
         """Whether the expected error is small enough."""
         if self.threshold is not None:
-            return self.threshold <= _NAME * self.size
+            return self.threshold <= _useful_error(self.question, self.size)
         return self.error <= _useful_error(self.question, self.size) or (
             self.question.kind == "count" and self.error <= _FEW / self.plan.config.epsilon
         )
@@ -135,7 +159,7 @@ class _QueryCandidate:
             return f"from {math.ceil(self.threshold):,} in {self.window}"
         if self.question.kind == "timing":
             return f"±{format_number(self.error, 2)} ms"
-        if not self.question.per_visitor:
+        if not self.question.counts_visitors:
             return f"±{format_number(self.error, 2)}"
         group = self.question.kind == "visitor groups"
         share = 100 * self.error / (self.size * (_GROUP if group else 1.0))
@@ -148,7 +172,9 @@ class _QueryCandidate:
 
 
 def _useful_error(question: WebsiteQuery, size: int) -> float:
-    """Return the largest useful error of any kind of query but a list of names."""
+    """Return the largest useful error; of a list of names, the threshold from which a name is listed."""
+    if question.kind == "names":
+        return _NAME * size
     if question.kind == "timing":
         return _PART * _TYPICAL
     return _PART * (_GROUP if question.kind in ("groups", "visitor groups") else 1.0) * size
@@ -166,7 +192,7 @@ class Proposal:
         """Return the configuration as plain values."""
         values = self.site.sections_of_file()
         unbounded = [candidate.question.name for candidate in self.asked if not candidate.question.per_visitor]
-        budget: dict[str, Any] = {"person": self.site.person}
+        budget: dict[str, Any] = dict(self.site.person_section)
         values["stream"]["budget"] = budget | ({"allow_unbounded": unbounded} if unbounded else {})
         return {
             **values,
@@ -176,7 +202,8 @@ class Proposal:
 
     def person_total(self) -> PersonTotal:
         """Return what one visitor can lose in any 30 days."""
-        return PersonTotal(period=PERIOD, shares=tuple(candidate.share for candidate in self.asked))
+        shares = tuple(candidate.share for candidate in self.asked)
+        return PersonTotal(period=PERIOD, shares=shares, delta=self.site.person_section.get("delta", 0.0))
 
     def page_view_loss(self) -> tuple[float, float]:
         """Return epsilon and delta of one page view, to all questions about events together."""
@@ -199,7 +226,8 @@ def propose_queries(site: WebsiteSpec) -> Proposal:
         left_out |= dict.fromkeys(unlisted, "two machines count listed names only")
         known = [question for question in known if question.name not in unlisted]
     _divide(site, [question for question in known if question.per_visitor], asked, left_out)
-    scale = _page_view_scale(site, [question for question in known if _reads_views(question)])
+    views = [question for question in known if _reads_views(question)]
+    scale = _page_view_scale(site, views) if views else 1.0
     for question in known:
         if question.per_visitor:
             continue
@@ -230,18 +258,20 @@ def _divide(
 ) -> None:
     """Divide the budget of a visitor between the questions that can be useful within it."""
     values = site.sections_of_file()
-    values["stream"]["budget"] = {"person": site.person}
+    values["stream"]["budget"] = site.person_section
     values["query"] = [_undivided(site, question) for question in questions]
     try:
         config = divide_person_budget(read_config(values))
     except BudgetExceeded as error:
-        left_out |= {question.name: f"not useful within {site.person:g}: {error}" for question in questions}
+        left_out |= {question.name: f"not useful within {site.budget:g}: {error}" for question in questions}
         return
     by_name = {question.name: question for question in questions}
+    shares = {name: math.fsum(query.epsilon for query in config.queries if query.statement == name) for name in by_name}
     for query in config.queries:
-        question = by_name[query.name]
+        question = by_name[query.statement]
         window = next(window for window in question.windows if SECONDS[window] == query.window)
-        asked[query.name] = _ask(site, question, window, query.epsilon)
+        if question.name not in asked:  # a statement with several answers has several queries
+            asked[question.name] = _ask(site, question, window, shares[question.name])
     left_out |= {choice.name: choice.reasons[-1] for choice in config.choices if choice.dropped}
 
 
@@ -253,6 +283,8 @@ def _undivided(site: WebsiteSpec, question: WebsiteQuery) -> dict[str, Any]:
         "window": list(question.windows),
         "expected": [_expected(question, size) for size in sizes],
         "target_error": [_useful_error(question, size) for size in sizes],
+        **({"bounded_by": "sender", "counter": question.counter} if question.counter else {}),
+        **({"contributions": list(question.caps)} if question.counter else {}),
         "weight": question.weight,
         **question.keys,
     }
@@ -314,6 +346,9 @@ def _any_memory(question: WebsiteQuery) -> dict[str, Any]:
 
 def _keys(site: WebsiteSpec, question: WebsiteQuery, window: str, epsilon: float) -> dict[str, Any]:
     keys = {"name": question.name, "sql": question.sql, "epsilon": epsilon, "window": window, **question.keys}
+    if question.counter:
+        bound = question.caps[question.windows.index(window)]
+        keys |= {"contributions": bound, "bounded_by": "sender", "counter": question.counter}
     if question.kind not in ("count", "groups"):
         keys["expected"] = _expected(question, question.size(site.visitors, window))
     return keys
@@ -327,7 +362,7 @@ def _expected(question: WebsiteQuery, size: int) -> int:
 def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str, epsilon: float) -> _QueryCandidate:
     size = question.size(site.visitors, window)
     keys = _keys(site, question, window, epsilon)
-    if question.kind == "names":
+    if question.kind == "names" and not question.counter:
         keys["memory"] = _memory(epsilon, size, question.keys)
     config = read_config({**site.sections_of_file(), "query": [keys]})
     (plan,) = plan_all(config)

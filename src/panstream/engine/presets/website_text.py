@@ -17,6 +17,9 @@ _PROFILES = {
     "one machine": "Nothing is stored in browsers. Questions about visitors, devices and countries read one bit of a "
     "visitor however much she does, so one number holds for her 30 days. Nothing bounds how many pages she opens: "
     "lists and counts of page views protect a single page view, and have no number for a visitor.",
+    "counter": "Browsers number what they send, in a count of under 100 bytes that names nobody and is never sent, and "
+    "only the first few rows of one browser in a window are counted. So one number holds for all that one visitor does "
+    "in 30 days and all questions together. The count is stored in the browser, which in many countries needs consent.",
     "two machines": "Two machines hold what is counted as shares, of which one alone is random, however often it is "
     "copied; so the noise of answers is all there is, and errors are small. Questions about visitors have one number "
     "for her 30 days; counts of page views protect a single page view.",
@@ -26,13 +29,15 @@ _PROFILES = {
 def to_text(proposal: Proposal) -> str:
     """Return a table of the proposed queries, their errors and costs, and what they protect."""
     site = proposal.site
-    exactness = {size: _exactness(replace(site, visitors=size)) for size in SIZES}
+    sizes = (site.visitors,) if site.counter else SIZES  # dividing a budget between lists takes seconds
+    exactness = {size: _exactness(replace(site, visitors=size)) for size in sizes if size != site.visitors}
+    exactness[site.visitors] = {candidate.question.name: candidate.exactness for candidate in proposal.asked}
     total = proposal.person_total()
-    rows = [("question", "window", "protects one", "epsilon", *(f"{n:,}/day" for n in SIZES), "30 days of a visitor")]
+    rows = [("question", "window", "protects one", "epsilon", *(f"{n:,}/day" for n in sizes), "30 days of a visitor")]
     for candidate in proposal.asked:
         claim = candidate.plan.claim
         spent = rounded_up(claim.epsilon) + (f", {claim.delta:.0e}" if claim.delta else "")
-        errors = (exactness[n].get(candidate.question.name, "-") for n in SIZES)
+        errors = (exactness[n].get(candidate.question.name, "-") for n in sizes)
         share = candidate.share.epsilon
         sum_ = "not bounded" if math.isinf(share) else rounded_up(share)
         rows.append((candidate.question.name, candidate.window, candidate.protects, spent, *errors, sum_))
@@ -42,7 +47,7 @@ def to_text(proposal: Proposal) -> str:
     bounded = total.bounded
     lines = [
         f"{site.site}: {site.visitors:,} visitors a day declared, about 3 page views each; from {_FROM[site.source]}",
-        *_wrapped(_PROFILES["one machine" if site.machines is None else "two machines"]),
+        *_wrapped(_PROFILES[_profile(site)]),
         "how far a 95% interval reaches, if this many visitors come a day and that is what you declare (for countries",
         "  and devices, with a tenth of all visitors):",
         "",
@@ -51,7 +56,8 @@ def to_text(proposal: Proposal) -> str:
     ]
     if bounded.shares:
         lines += [
-            "one visitor, any 30 days, the questions about visitors, one intrusion: epsilon "
+            f"one visitor, any 30 days, {'the questions about visitors' if total.unbounded else 'all questions'}, "
+            "one intrusion: epsilon "
             f"{rounded_up(bounded.epsilon)}{f', delta {bounded.stated_delta:.0e}' if bounded.stated_delta else ''}"
         ]
     if total.unbounded:
@@ -92,6 +98,12 @@ def to_toml(proposal: Proposal) -> str:
     lines += toml_lines(file["statement"])
     lines += ["", "[store]", *toml_lines(file["store"])]
     return "\n".join([*lines, "# Keep it out of backups: every copy of it is an intrusion.", ""])
+
+
+def _profile(site: WebsiteSpec) -> str:
+    if site.counter:
+        return "counter"
+    return "one machine" if site.machines is None else "two machines"
 
 
 def _exactness(site: WebsiteSpec) -> dict[str, str]:

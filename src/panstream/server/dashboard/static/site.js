@@ -20,6 +20,7 @@ const FIGURES = {
   "page views per hour": "Page views in an hour",
   "page views per day": "Page views in a day",
   "errors per hour": "Errors in an hour",
+  "errors per day": "Errors in a day",
 };
 const LISTS = {
   pages: "Top pages",
