@@ -301,3 +301,14 @@ def test_the_server_counts_at_most_what_was_declared(
         if 3 in values:
             break
     assert max(values) == 3
+
+
+def test_the_page_for_visitors_says_what_is_stored(
+    shop: tuple[Serving, str, dict[str, str]], visitor: Callable[[], Visitor]
+) -> None:
+    server, _, _ = shop
+    page = visitor().context.new_page()
+    page.goto(f"{server.address}/privacy")
+    text = page.locator("body").inner_text()
+    assert "Your browser’s tools show them under IndexedDB, “panstream”" in text
+    assert "nothing is stored in your browser" not in text
