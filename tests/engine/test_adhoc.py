@@ -281,7 +281,7 @@ def test_an_answer_goes_wherever_people_want_it() -> None:
         ("SELECT COUNT(*) FROM x", {"types": {"hots": "int"}}, "got 'hots'"),
         ("SELECT COUNT(*) FROM x", {"window": "1 day"}, "no column of timestamps"),
         ("SELECT COUNT(*) FROM x", {"epsilon": "1"}, "epsilon must be"),
-        ("SELECT ok, COUNT(*) FROM x GROUP BY ok", {}, "needs its keys declared"),
+        ("SELECT ok, COUNT(*) FROM x GROUP BY ok", {}, "needs its keys listed"),
         ("SELECT AVG(price) FROM x", {}, "lower and upper"),
         ("SELECT COUNT(*) FROM a.csv", {}, "in quotes: FROM 'a.csv'"),
         ("SELECT", {}, "one SELECT|aggregate|FROM"),
