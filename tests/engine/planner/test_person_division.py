@@ -150,6 +150,15 @@ def test_the_share_of_unusable_rows_has_its_place_in_the_budget() -> None:
     assert 3.95 <= planned_person_total(charged, plan_all(charged)).epsilon <= 4.0
 
 
+def test_stored_states_continue_under_the_same_division(tmp_path: Path) -> None:
+    undivided = replace(config(VISITORS, ROWS), directory=tmp_path / "state")
+    totals = []
+    for _ in range(2):
+        with Engine(undivided) as engine:
+            totals.append(engine.person_total.epsilon)
+    assert totals[0] == totals[1] <= 4.0
+
+
 def test_run_says_what_is_dropped(tmp_path: Path) -> None:
     file, rows = tmp_path / "panstream.toml", tmp_path / "rows.csv"
     file.write_text(
