@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from panstream.primitives.durations import format_duration
 from panstream.privacy.odds import odds_bound
-from panstream.privacy.person_loss import PersonShare, PersonTotal
+from panstream.privacy.person_loss import PERIOD, PersonShare, PersonTotal
 from panstream.privacy.rounding import rounded_up
 
 _FEW = 4  # questions that are named in a sentence
@@ -72,7 +72,8 @@ def short_odds(share: PersonShare) -> str:
     """Return what one question adds, for a table."""
     if not math.isfinite(share.epsilon):
         return "not bounded"
-    loss, chance = odds_bound(share.epsilon, share.delta)
+    alone = PersonTotal(period=PERIOD, shares=(share,))  # Gaussian noise of many windows loses less than their sum
+    loss, chance = odds_bound(alone.epsilon, alone.stated_delta)
     return f"{odds_factor(loss)}{one_in(chance)}"
 
 
