@@ -78,12 +78,12 @@ def test_union_queries(relative: float, rng: np.random.Generator) -> None:
         believed[mistaken : 3 + mistaken] = 1
         queries = rng.integers(0, 2, (200, 12)).astype(np.uint8)
         answers = (queries | believed).sum(axis=1) * (1 + rng.uniform(-relative, relative, 200))
-        found = decode_unions(queries, answers, most=3, relative=relative, additive=mistaken * (1 + relative))
+        found = decode_unions(queries, answers, max_members=3, relative=relative, additive=mistaken * (1 + relative))
         assert found is not None
         assert int((found & members).sum()) >= 3 - 2 * mistaken
         if mistaken == 0 and relative == 0:
             assert (found == members).all()
-    assert decode_unions(queries, answers + 50, most=3, relative=0.0, additive=0.0) is None
+    assert decode_unions(queries, answers + 50, max_members=3, relative=0.0, additive=0.0) is None
 
 
 def test_a_stolen_state_answers_queries_without_bias(rng: np.random.Generator) -> None:

@@ -11,7 +11,7 @@ from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.density.universe import as_members
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
-from panstream.algorithms.heavy_hitters.released_tables import CELLS_PER_NAME, MOST_NAMES
+from panstream.algorithms.heavy_hitters.released_tables import CELLS_PER_NAME, MAX_LISTED_NAMES
 from panstream.core.auto_algorithm import AutoAlgorithm
 from panstream.core.estimate import format_number
 from panstream.errors import InvalidParameter
@@ -276,7 +276,7 @@ class TopItems(AutoAlgorithm):
             key=self.key,
         )
         heavy = self.expected / smallest.listing_threshold
-        width = _next_power_of_two(CELLS_PER_NAME * min(heavy, MOST_NAMES), *_WIDTHS[1:])
+        width = _next_power_of_two(CELLS_PER_NAME * min(heavy, MAX_LISTED_NAMES), *_WIDTHS[1:])
         row_width = _next_power_of_two(1.5 * CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
         while 4 * (smallest.levels * width + smallest.rows * row_width) > self.memory:
             if width <= _WIDTHS[0] and row_width <= _ROW_WIDTHS[0]:

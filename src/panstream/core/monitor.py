@@ -48,7 +48,7 @@ class Monitor(Generic[StateT]):
     True
     """
 
-    __slots__ = ("_given", "_header", "_id", "_published", "_state", "algorithm", "last_release")
+    __slots__ = ("_header", "_id", "_published", "_rng", "_state", "algorithm", "last_release")
 
     @clears_registers
     def __init__(
@@ -56,7 +56,7 @@ class Monitor(Generic[StateT]):
     ) -> None:
         self.algorithm = algorithm
         self.last_release: Estimate | None = None
-        self._given = rng
+        self._rng = rng
         self._header: tuple[str, Mapping[str, FieldLayout]] | None = None  # parameters and layout, for ``to_bytes``
         if state is None:
             if text := weak_epsilon_warning(getattr(algorithm, "epsilon", 0.0)):
@@ -85,7 +85,7 @@ class Monitor(Generic[StateT]):
     def claim(self) -> Claim:
         """Return the claim; epsilon is infinite if a test source draws the noise."""
         claim = self.algorithm.claim()
-        insecure = self._given is not None and not self._given.is_secure
+        insecure = self._rng is not None and not self._rng.is_secure
         return claim.without_privacy("drawn from a test source") if insecure else claim
 
     @clears_registers
@@ -176,7 +176,7 @@ class Monitor(Generic[StateT]):
         if self._shares:
             copies.retire(self._id, other._id)
         self._state = other._state = None
-        return Monitor(algorithm, state=state, rng=self._given)
+        return Monitor(algorithm, state=state, rng=self._rng)
 
     def to_bytes(self, *, checksum: bool = True) -> bytes:
         """Return the state as bytes. A stored copy of the state is an intrusion: store one, and replace it in place.
@@ -211,7 +211,7 @@ class Monitor(Generic[StateT]):
     @property
     def _shares(self) -> bool:
         """Return whether releases are shared with copies: not with test sources, whose claims are infinite."""
-        return self._given is None or self._given.is_secure
+        return self._rng is None or self._rng.is_secure
 
     @contextmanager
     def _publishing(self) -> Iterator[None]:
@@ -229,7 +229,7 @@ class Monitor(Generic[StateT]):
             raise
 
     def _step(self) -> NoiseSource:
-        return self._given if self._given is not None else NoiseSource()
+        return self._rng if self._rng is not None else NoiseSource()
 
     def _continual(self) -> Any:
         if not is_continual(self.algorithm):
@@ -237,7 +237,7 @@ class Monitor(Generic[StateT]):
         return self.algorithm
 
     def _publish(self, estimate: Estimate) -> Estimate:
-        if self._given is not None and not self._given.is_secure:
+        if self._rng is not None and not self._rng.is_secure:
             estimate = replace(estimate, claim=estimate.claim.without_privacy("drawn from a test source"))
         self.last_release = estimate
         move_to_secret_memory(self.state)

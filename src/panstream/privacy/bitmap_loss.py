@@ -228,14 +228,18 @@ def merged_loss(
         return math.inf
     shown = [states[i] for i in chosen]
     high = 1.0 / (1.0 + _merged_odds(states))  # h = 1 - p*
-    gone = _merged_odds(state for i, state in enumerate(states) if i not in chosen)  # 1 - T
+    unseen_odds = _merged_odds(state for i, state in enumerate(states) if i not in chosen)  # 1 - T
     if merged:
-        rest = _extreme_output(high * gone, releases * kappa) - math.log(gone) if gone > 0.0 else math.inf
-    elif gone == 0.0:
+        rest = (
+            _extreme_output(high * unseen_odds, releases * kappa) - math.log(unseen_odds)
+            if unseen_odds > 0.0
+            else math.inf
+        )
+    elif unseen_odds == 0.0:
         rest = _extreme_output(1.0 - high, releases * kappa)
     else:
         # y lies between these two (all bits seen are 0; the likeliest one is 1), and every ratio is monotone in y.
-        ends = [1.0 - gone, *([-(1.0 - gone) * math.exp(-min(shown))] if shown else [])]
+        ends = [1.0 - unseen_odds, *([-(1.0 - unseen_odds) * math.exp(-min(shown))] if shown else [])]
         rest = max(outputs_loss(high * (1.0 - y), high, kappa, releases) for y in ends)
     return math.fsum(shown) + rest
 
@@ -289,14 +293,14 @@ def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> 
     """
     if math.isinf(kappa) or math.inf in states:
         return math.inf
-    left_out = states.index(max(states))
+    noisiest = states.index(max(states))
     odds = [exp_fraction(-Fraction(state)) for state in states]
     high = 1 / (2 - math.prod((1 - ratio for ratio in odds), start=Fraction(1)))  # h = 1 - p*
-    gone = odds.pop(left_out)  # 1 - T
-    low = high * gone
+    unseen_odds = odds.pop(noisiest)  # 1 - T
+    low = high * unseen_odds
     output = low + (1 - low) * exp_fraction(Fraction(kappa) * releases)
     # ``low`` bounds the probability of either value of a merged bit from below: a 0 has at least (1 - T(K + o))·h, o
     # the largest of the odds seen, K the product of one minus each of them, and K is at most 1 - o.
     margin = 4 * Fraction(len(states) - 1, 1 << COIN_BITS) / low
-    shown = sum(map(Fraction, states), Fraction(0)) - Fraction(states[left_out])
-    return round_up(shown + Fraction(log_up(output / gone * (1 + HAIR))) + margin)
+    shown = sum(map(Fraction, states), Fraction(0)) - Fraction(states[noisiest])
+    return round_up(shown + Fraction(log_up(output / unseen_odds * (1 + HAIR))) + margin)

@@ -118,12 +118,12 @@ def _bytes_round_trip(specimen: Specimen) -> None:
     monitor = Monitor(specimen.algorithm, rng=SeededSource(3))
     _feed(monitor, specimen)
     data = monitor.to_bytes()
-    again = Monitor[Any].from_bytes(data, rng=SeededSource(4))
-    assert again.algorithm == specimen.algorithm, "the parameters changed"
-    assert again.to_bytes() == data, "the state changed"
+    restored = Monitor[Any].from_bytes(data, rng=SeededSource(4))
+    assert restored.algorithm == specimen.algorithm, "the parameters changed"
+    assert restored.to_bytes() == data, "the state changed"
     if not isinstance(specimen.algorithm, Continual):
-        _exhaust(again)
-        reread = Monitor[Any].from_bytes(again.to_bytes())
+        _exhaust(restored)
+        reread = Monitor[Any].from_bytes(restored.to_bytes())
         with _assert_raises(BudgetExhausted, "bytes forgot the count of releases"):
             reread.release()
 
@@ -133,12 +133,12 @@ def _a_step_depends_on_state_and_input_only(specimen: Specimen) -> None:
     monitor = Monitor(specimen.algorithm, rng=SeededSource(5))
     for batch in (*specimen.batches, *specimen.batches):
         restored = Monitor[Any].from_bytes(monitor.to_bytes(), rng=SeededSource(6))
-        monitor._given = SeededSource(6)
+        monitor._rng = SeededSource(6)
         for candidate in (monitor, restored):
             _update(candidate, batch)
         assert snapshot(monitor.state) == snapshot(restored.state), "an update depends on something outside the state"
     restored = Monitor[Any].from_bytes(monitor.to_bytes(), rng=SeededSource(7))
-    monitor._given = SeededSource(7)
+    monitor._rng = SeededSource(7)
     answers = [_conclude(candidate) for candidate in (monitor, restored)]
     assert answers[0].released == answers[1].released, "an answer depends on something outside the state"
     assert snapshot(monitor.state) == snapshot(restored.state), "an answer depends on something outside the state"

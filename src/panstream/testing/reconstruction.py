@@ -62,9 +62,9 @@ def decode_with_outliers(queries: Bits, answers: NDArray[np.float64], *, rounds:
 
 
 def decode_unions(
-    queries: Bits, answers: NDArray[np.float64], *, most: int, relative: float, additive: float
+    queries: Bits, answers: NDArray[np.float64], *, max_members: int, relative: float, additive: float
 ) -> Bits | None:
-    """Return a set of at most ``most`` members whose unions with all queries fit the answers, or None if there is none.
+    """Return a set of at most ``max_members`` whose unions with all queries fit the answers, or None if there is none.
 
     An answer fits if it lies in (1 ± relative)·|x ∪ q| ± additive (Theorem 11 of the paper). Exhaustive: small
     universes.
@@ -73,7 +73,7 @@ def decode_unions(
     users = queries.shape[1]
     sizes = queries.sum(axis=1, dtype=np.int64)
     best: tuple[float, tuple[int, ...]] | None = None
-    for members in chain.from_iterable(combinations(range(users), size) for size in range(most + 1)):
+    for members in chain.from_iterable(combinations(range(users), size) for size in range(max_members + 1)):
         inside = queries[:, members].sum(axis=1, dtype=np.int64)
         union = sizes + len(members) - inside
         excess = np.abs(answers - union) - relative * union - additive

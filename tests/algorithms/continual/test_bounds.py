@@ -79,7 +79,7 @@ def test_a_consistent_count_lies_in_its_own_interval() -> None:
     outside = 0
     for _ in range(40):
         monitor = Monitor(BinaryMechanism(epsilon=1.0, horizon=64), rng=rng)
-        counts = ConsistentCount(most=1)
+        counts = ConsistentCount(max_increase=1)
         for _ in range(64):
             noisy = monitor.tick()
             estimate = counts.follow(noisy)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.continual.sums import KaryTree
-from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_SLOTS, TreeShape, epoch_of
+from panstream.algorithms.continual.tree_shape import EPOCHS, MAX_SLOTS, TreeShape, epoch_of
 from panstream.errors import InvalidParameter
 from tests.algorithms.continual.tree_twin import TwinTree
 from tests.zero_noise import ZeroNoiseSource
@@ -13,7 +13,7 @@ from tests.zero_noise import ZeroNoiseSource
 @pytest.mark.parametrize("one_step_ticks", [True, False])
 def test_slots_lie_in_one_epoch_each(one_step_ticks: bool) -> None:
     ends = np.cumsum([TreeShape.of_epoch(epoch, one_step_ticks).slots for epoch in range(EPOCHS)], dtype=object)
-    assert ends[-1] > MOST_SLOTS
+    assert ends[-1] > MAX_SLOTS
     for epoch in range(EPOCHS - 1):
         first = int(ends[epoch - 1]) if epoch else 0
         assert epoch_of(first + 1, one_step_ticks) == (epoch, 1)
@@ -64,7 +64,7 @@ def test_bounds_are_checked() -> None:
     for call in (
         lambda: TreeShape.of_epoch(EPOCHS, True),
         lambda: epoch_of(0, True),
-        lambda: epoch_of(MOST_SLOTS + 1, True),
+        lambda: epoch_of(MAX_SLOTS + 1, True),
     ):
         with pytest.raises(InvalidParameter, match="must be in"):
             call()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.algorithms.continual.grid import MOST_STEPS, Grid
+from panstream.algorithms.continual.grid import MAX_STEPS, Grid
 from panstream.errors import InvalidBatch, InvalidParameter
 
 
@@ -70,7 +70,7 @@ def test_steps_are_ours_to_wipe() -> None:
         (1.0, 1.0, None, "clip"),
         (0.0, float("inf"), None, "clip"),
         (0.0, 1.0, 0.0, "clip"),
-        (0.0, 1.0, 0.1 / MOST_STEPS, "clip"),
+        (0.0, 1.0, 0.1 / MAX_STEPS, "clip"),
         (0.0, 1.0, None, "drop"),
     ],
 )

@@ -164,7 +164,7 @@ def test_bytes_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = Monitor(LeastSquaresTree(epsilon=1.0, horizon=100), rng=SeededSource(3))
     monitor.tick_many([1] * 20)
     again = Monitor[_LeastSquaresState].from_bytes(monitor.to_bytes(), rng=SeededSource(4))
-    monitor._given = SeededSource(4)
+    monitor._rng = SeededSource(4)
     assert [again.tick().value for _ in range(30)] == [monitor.tick().value for _ in range(30)]
 
 

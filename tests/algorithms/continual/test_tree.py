@@ -273,7 +273,7 @@ def test_bytes_round_trip(horizon: int | None, monkeypatch: pytest.MonkeyPatch) 
     monitor.update([1, 0])
     data = monitor.to_bytes()
     again = Monitor[TreeState].from_bytes(data, rng=SeededSource(4))
-    monitor._given = SeededSource(4)
+    monitor._rng = SeededSource(4)
     assert again.to_bytes() == data
     assert [again.tick().value for _ in range(20)] == [monitor.tick().value for _ in range(20)]
     with pytest.raises(InvalidBytes):

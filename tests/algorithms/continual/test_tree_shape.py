@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from panstream.algorithms.continual.tree_shape import MOST_LEVELS, TreeShape, _tree_weights
+from panstream.algorithms.continual.tree_shape import MAX_LEVELS, TreeShape, _tree_weights
 from panstream.errors import InvalidParameter
 
 SHAPES = [
@@ -131,4 +131,4 @@ def test_bounds_are_checked() -> None:
         TreeShape.best(1 << 20, True, 1)
     with pytest.raises(InvalidParameter, match=r"slots must be in 1\.\.10"):
         TreeShape(1, 9, False).noise(11)
-    assert TreeShape.best(1 << 56, True).levels < MOST_LEVELS
+    assert TreeShape.best(1 << 56, True).levels < MAX_LEVELS

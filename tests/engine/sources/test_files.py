@@ -15,7 +15,7 @@ import pytest
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.sources import Dialect, FileSource, RedisStreamSource, TailSource, open_source
 from panstream.engine.sources.byte_streams import compression_of
-from panstream.engine.sources.files import _tell
+from panstream.engine.sources.files import _position_in
 from panstream.engine.sources.input_files import expand_paths, format_from_name
 from panstream.errors import InvalidParameter, SourceError
 from tests.engine.runtime.streams import good
@@ -127,9 +127,9 @@ def test_progress_of_a_file_that_the_reading_thread_closes(tmp_path: Path) -> No
     path.write_bytes(csv_of(range(5)))
     with path.open("rb", buffering=0) as raw:
         raw.read(3)
-        assert _tell(raw, 30) == 3.0
-    assert _tell(raw, 30) == 30.0
-    assert _tell(ClosedMeanwhile(), 30) == 30.0
+        assert _position_in(raw, 30) == 3.0
+    assert _position_in(raw, 30) == 30.0
+    assert _position_in(ClosedMeanwhile(), 30) == 30.0
 
 
 def test_going_on_after_a_crash(tmp_path: Path) -> None:

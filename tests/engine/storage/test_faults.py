@@ -105,7 +105,7 @@ def test_a_store_that_leaves_out_a_sync_is_caught(monkeypatch: pytest.MonkeyPatc
 
 def test_a_store_that_trusts_the_cache_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was so: the old key went while the new state, of a process that was killed, was not on the disk."""
-    monkeypatch.setattr(SnapshotStore, "_write_again", lambda self, record: None)
+    monkeypatch.setattr(SnapshotStore, "_rewrite", lambda self, record: None)
     # Before a commit waits for the disk; and while the next process overwrites the old key
     killed = 7
     then = 5

@@ -33,7 +33,7 @@ def test_it_does_what_the_paper_says(values, most):
 def test_answers_are_followed_one_by_one():
     monitor = BinaryMechanism(epsilon=0.5, horizon=64, max_events=3).start()
     noisy = monitor.tick_many([3, 0, 1] * 21)
-    single = ConsistentCount(most=3)
+    single = ConsistentCount(max_increase=3)
     one_by_one = [single.follow(noisy[i]) for i in range(len(noisy))]
     assert [e.value for e in one_by_one] == _consistent(noisy.unclipped, 3).tolist()
     assert one_by_one[5].unbiased == noisy.unclipped[5]
@@ -50,7 +50,7 @@ def test_it_ratchets_upwards_on_an_empty_stream():
     assert 27.9 < ends.mean() < 29.1
 
 
-def test_most_must_be_positive():
-    for call in (lambda: _consistent(np.zeros(1), 0), lambda: ConsistentCount(most=0)):
-        with pytest.raises(InvalidParameter, match="most must be at least 1"):
+def test_the_increase_must_be_positive():
+    for call in (lambda: _consistent(np.zeros(1), 0), lambda: ConsistentCount(max_increase=0)):
+        with pytest.raises(InvalidParameter, match="max_increase must be at least 1"):
             call()

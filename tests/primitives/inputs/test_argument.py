@@ -310,13 +310,13 @@ def test_an_exporter_that_fails_is_refused_without_its_message() -> None:
 )
 def test_a_refused_batch_leaves_no_copy_behind(call, data, monkeypatch) -> None:
     made = []
-    keep = ArgumentReader.own
+    keep = ArgumentReader.register
 
     def recorded(self, array):
         made.append(array)
         return keep(self, array)
 
-    monkeypatch.setattr(ArgumentReader, "own", recorded)
+    monkeypatch.setattr(ArgumentReader, "register", recorded)
     with pytest.raises(InvalidBatch):
         call(data)
     assert made

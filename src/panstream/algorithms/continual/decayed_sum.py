@@ -116,7 +116,7 @@ class DecayedSum(PartialSumCounter):
             return PartialSumCounter.error_bound(self, beta=beta, ticks=ticks)
         if self.decay == "polynomial" and self.rate <= 0.5:
             return math.inf
-        return error_bound(beta, self.answer_parts(self.most_slots)) * self.scale
+        return error_bound(beta, self.answer_parts(self.max_slots)) * self.scale
 
     def bounds(self, slots: NDArray[np.int64]) -> Bounds:
         """Return the smallest and largest decayed sum."""

@@ -21,7 +21,7 @@ from panstream.primitives.memory.scratch import wipe
 
 Outside = Literal["clip", "refuse"]
 Protects = Literal["event", "slot"]
-MOST_STEPS = 1 << 40  # from 0 to a bound: a 64-bit sum still holds millions of such values
+MAX_STEPS = 1 << 40  # from 0 to a bound: a 64-bit sum still holds millions of such values
 Bounds = tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]
 
 
@@ -97,7 +97,7 @@ class Grid:
             raise InvalidParameter(f"lower must not exceed upper, got lower={lower} and upper={upper}")
         if lower % 1 or upper % 1:
             raise InvalidParameter("lower and upper must be integers unless there is a resolution")
-        if not 1 <= max(abs(lower), abs(upper)) <= MOST_STEPS:
+        if not 1 <= max(abs(lower), abs(upper)) <= MAX_STEPS:
             raise InvalidParameter(f"lower and upper must be a range of 1..2**40, got lower={lower} and upper={upper}")
         low = int(lower)
         high = int(upper)
@@ -191,6 +191,6 @@ def _check_outside(outside: Outside) -> None:
 def _steps(count: float) -> int:
     """Return the number of steps, rounded up unless it is an integer up to rounding errors."""
     steps = max(1, math.ceil(count - 1e-9 * count))
-    if steps > MOST_STEPS:
+    if steps > MAX_STEPS:
         raise InvalidParameter(f"resolution must leave at most 2**40 steps, got {steps}")
     return steps

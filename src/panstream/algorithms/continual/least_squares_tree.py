@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, GridBatch
+from panstream.algorithms.continual.grid import MAX_STEPS, Bounds, Grid, GridBatch
 from panstream.algorithms.continual.noise_sum_tails import error_bound
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual.tree_shape import node_draws
@@ -81,7 +81,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     state_type: ClassVar[type[Any]] = _LeastSquaresState
     proof: ClassVar[str] = "continual-tree.md"
-    most_slots: ClassVar[int] = 1 << 40
+    max_slots: ClassVar[int] = 1 << 40
 
     horizon: int
     lower: int = 0
@@ -164,7 +164,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     def tick_many(self, state: _LeastSquaresState, values: Any, rng: NoiseSource) -> Estimates:
         """Take the total of every slot, close each, and return all estimates."""
-        totals = self.grid.read_totals(values, MOST_STEPS)
+        totals = self.grid.read_totals(values, MAX_STEPS)
         try:
             self.require_slots(state.ticks, len(totals))
             outputs, draws = self._close(state, totals.rows, rng)

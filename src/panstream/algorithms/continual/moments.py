@@ -17,7 +17,7 @@ from typing import ClassVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.grid import MOST_STEPS, Bounds, Grid, Outside
+from panstream.algorithms.continual.grid import MAX_STEPS, Bounds, Grid, Outside
 from panstream.algorithms.continual.noise_sum_tails import Law, half_width
 from panstream.algorithms.continual.tree_base import Arrays, GridTree, TreeState
 from panstream.core.estimate import Estimate, symmetric_interval
@@ -35,7 +35,7 @@ class _Moments(GridTree):
     """
 
     degree: ClassVar[int]
-    max_steps: ClassVar[int] = MOST_STEPS  # of the range; powers up to ``degree`` of it must fit into 64 bits
+    max_steps: ClassVar[int] = MAX_STEPS  # of the range; powers up to ``degree`` of it must fit into 64 bits
     default_steps: ClassVar[int]  # of the range without a resolution
 
     lower: float

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.noise_sum_tails import Law, NoiseParts
-from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_CAPACITY, TreeShape, epoch_of
+from panstream.algorithms.continual.tree_shape import EPOCHS, MAX_CAPACITY, TreeShape, epoch_of
 from panstream.primitives.codec import FieldLayout, noised, public, published
 from panstream.primitives.kernels.algorithms.noisy_tree import advance, count_closings
 from panstream.primitives.memory.scratch import Scratch, wipe
@@ -108,7 +108,7 @@ class NoisyTree:
         return {
             "open": FieldLayout("i8", (self.rows, self.width)),
             "draws": FieldLayout("i8", (self.rows,), at_least=0),
-            "digits": FieldLayout("i8", (self.rows,), at_least=0, below=MOST_CAPACITY + 2),
+            "digits": FieldLayout("i8", (self.rows,), at_least=0, below=MAX_CAPACITY + 2),
             "closed": FieldLayout("i8", (self.rows + 1, self.width + 1)),
             "ticks": FieldLayout("int", at_least=0, below=slots + 1),
             "epoch": FieldLayout("int", at_least=0, below=EPOCHS if self.bounded is None else 1),

@@ -112,7 +112,7 @@ class PartialSumCounter(Ticker[TickState]):
     state_type: ClassVar[type[Any]] = TickState
     proof: ClassVar[str] = "continual-papers.md"
     needs_horizon: ClassVar[bool] = False
-    most_slots: ClassVar[int] = 1 << 62
+    max_slots: ClassVar[int] = 1 << 62
 
     lower: float = 0
     upper: float = 1

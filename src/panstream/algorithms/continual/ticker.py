@@ -45,7 +45,7 @@ class Ticker(Algorithm[StateT]):
         contributions: Protect a user with at most this many rows instead of one event.
     """
 
-    most_slots: ClassVar[int] = 1 << 56
+    max_slots: ClassVar[int] = 1 << 56
 
     epsilon: float
     horizon: int | None = None
@@ -89,7 +89,7 @@ class Ticker(Algorithm[StateT]):
         if self.contributions is not None:
             checks.require_at_least(1, contributions=self.contributions)
         if self.horizon is not None:
-            checks.require_integer_in_range(1, self.most_slots, horizon=self.horizon)
+            checks.require_integer_in_range(1, self.max_slots, horizon=self.horizon)
 
     @abstractmethod
     def tick(self, state: StateT, rng: NoiseSource) -> Estimate:
@@ -101,7 +101,7 @@ class Ticker(Algorithm[StateT]):
     @property
     def last_slot(self) -> int:
         """Return how many slots there may be."""
-        return self.most_slots if self.horizon is None else self.horizon
+        return self.max_slots if self.horizon is None else self.horizon
 
     @property
     def scale(self) -> float:

@@ -27,7 +27,7 @@ from panstream.algorithms.continual.grid import Grid, GridBatch
 from panstream.algorithms.continual.noise_sum_tails import Law, error_bound
 from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
 from panstream.algorithms.continual.ticker import Ticker
-from panstream.algorithms.continual.tree_shape import EPOCHS, MOST_CAPACITY, MOST_LEVELS, TreeShape
+from panstream.algorithms.continual.tree_shape import EPOCHS, MAX_CAPACITY, MAX_LEVELS, TreeShape
 from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.primitives import validation as checks
@@ -138,14 +138,14 @@ class Tree(Ticker[TreeState]):
                 raise InvalidParameter("levels and capacity must not be given where horizon is None")
             return
         if self.levels is not None:
-            checks.require_integer_in_range(1, MOST_LEVELS, levels=self.levels)
+            checks.require_integer_in_range(1, MAX_LEVELS, levels=self.levels)
         if self.capacity is None:
             shape = TreeShape.best(self.horizon, self.one_step_ticks, self.levels, gaussian=self.delta > 0)
             object.__setattr__(self, "levels", shape.levels)
             object.__setattr__(self, "capacity", shape.capacity)
             return
-        if self.levels is None or not 1 <= self.capacity <= MOST_CAPACITY:
-            raise InvalidParameter(f"capacity must be in 1..{MOST_CAPACITY} and needs levels=, got {self.capacity}")
+        if self.levels is None or not 1 <= self.capacity <= MAX_CAPACITY:
+            raise InvalidParameter(f"capacity must be in 1..{MAX_CAPACITY} and needs levels=, got {self.capacity}")
         if self.shape(0).slots < self.horizon:
             raise InvalidParameter(f"capacity must leave room for horizon={self.horizon}, got capacity={self.capacity}")
 

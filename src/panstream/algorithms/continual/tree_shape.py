@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 
 EPOCHS = 16
-MOST_SLOTS = 1 << 56  # fewer than all epochs together have, for either kind of tick
+MAX_SLOTS = 1 << 56  # fewer than all epochs together have, for either kind of tick
 _CAPACITY_PER_LEVEL = {True: 21, False: 5}  # of an epoch's tree, by ``one_step_ticks``; part of the stored format
-MOST_LEVELS = 24
-MOST_CAPACITY = 1 << 12
+MAX_LEVELS = 24
+MAX_CAPACITY = 1 << 12
 _LEAF_DRAWS = {True: 1, False: 2}  # of a released leaf: a slot filled in one step needs no noise at its start
 _NODE_DRAWS = 2  # of a released node: one at its start, one at its release
 
@@ -71,7 +71,7 @@ class TreeShape:
         best = None
         min_error = float("inf")
         behind = 0  # heights since the best one; the error has one minimum, two worse ones in a row end the search
-        for count in range(1, MOST_LEVELS + 1) if levels is None else [levels]:
+        for count in range(1, MAX_LEVELS + 1) if levels is None else [levels]:
             capacity = _smallest_capacity(horizon, count, one_step_ticks)
             if capacity is None:
                 continue
@@ -150,7 +150,7 @@ def node_draws(radices: Sequence[int]) -> list[float]:
 
 def _smallest_capacity(horizon: int, levels: int, one_step_ticks: bool) -> int | None:
     capacity = 8
-    while capacity < MOST_CAPACITY:
+    while capacity < MAX_CAPACITY:
         slots = _grow(TreeShape(levels, capacity, one_step_ticks))[-1].slots
         if slots[-1] >= horizon:
             return next(c for c, size in enumerate(slots) if c >= 1 and size >= horizon)
@@ -236,8 +236,8 @@ def _noise(shape: TreeShape, slots: int) -> _Noise:
 
 def epoch_of(slot: int, one_step_ticks: bool) -> tuple[int, int]:
     """Return the epoch of ``slot``, counted from 1, and the number of this slot within the epoch."""
-    if not 1 <= slot <= MOST_SLOTS:
-        raise InvalidParameter(f"slot must be in 1..{MOST_SLOTS}, got slot={slot}")
+    if not 1 <= slot <= MAX_SLOTS:
+        raise InvalidParameter(f"slot must be in 1..{MAX_SLOTS}, got slot={slot}")
     epoch = 0
     while slot > TreeShape.of_epoch(epoch, one_step_ticks).slots:
         slot -= TreeShape.of_epoch(epoch, one_step_ticks).slots

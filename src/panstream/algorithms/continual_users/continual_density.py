@@ -171,8 +171,8 @@ class ContinualDensity(SetBitCounter):
         bits = self.strategy.bits_spread(self.population.sampled, self._touched(truth), share)
         total = self.population.size
         sampled = self.population.sampled
-        left_out = (total - sampled) / (total - 1) if total > 1 else 0.0
-        return bits + truth * (1.0 - truth) * sampled * left_out * self._gap**2
+        unsampled_fraction = (total - sampled) / (total - 1) if total > 1 else 0.0
+        return bits + truth * (1.0 - truth) * sampled * unsampled_fraction * self._gap**2
 
     def expected_estimate(self, ticks: int, users: float) -> Estimate:
         """Return the answer after ``ticks`` ticks if ``users`` have appeared and every draw were 0."""

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.tree_shape import MOST_LEVELS, TreeShape, epoch_of
+from panstream.algorithms.continual.tree_shape import MAX_LEVELS, TreeShape, epoch_of
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.kernels.algorithms.noisy_tree import closed_levels
@@ -136,7 +136,7 @@ def strategy_from_parameters(
 ) -> ReleaseStrategy:
     """Return a strategy from its public parameters, with the whole remaining budget spent on the answers."""
     if method != "paid":
-        checks.require_integer_in_range(1, MOST_LEVELS, levels=levels)
+        checks.require_integer_in_range(1, MAX_LEVELS, levels=levels)
     if math.isinf(inputs.epsilon):
         return ReleaseStrategy(method=method, epsilon_state=math.inf, levels=levels, rate=math.inf, start=0.0)
     if not 0.0 < epsilon_state < inputs.epsilon:

@@ -179,8 +179,8 @@ class CroppedMean(Shardable[Any]):
     def _sampling_variance(self, mean: float) -> float:
         """Return an upper bound of the variance that sampling adds: values in 0..crop vary most at both ends."""
         population = self.presence.population
-        left_out = (population.size - population.sampled) / max(population.size - 1, 1)
-        return mean * (self.crop - mean) / population.sampled * left_out
+        unsampled_fraction = (population.size - population.sampled) / max(population.size - 1, 1)
+        return mean * (self.crop - mean) / population.sampled * unsampled_fraction
 
     def refresh(self, state: Any, rng: NoiseSource) -> None:
         """Raise NotSupported: after a second start only one user in ``crop`` would carry information on both phases."""

@@ -73,5 +73,7 @@ class OptBern(Presence):
         second_moment = 1.0 + law.p1 * law.p0 / gap**2
         cells = second_moment ** (self.announced + 1) - 1.0
         weights = ((law.p1**2 + law.p0**2) / gap**2) ** self.announced
-        left_out = density * (1 - density) * (total - sampled) / max(total - 1, 1)
-        return total * math.sqrt((cells + left_out) / sampled + law.noise.variance * weights / (gap * sampled) ** 2)
+        sampling_variance = density * (1 - density) * (total - sampled) / max(total - 1, 1)
+        return total * math.sqrt(
+            (cells + sampling_variance) / sampled + law.noise.variance * weights / (gap * sampled) ** 2
+        )

@@ -242,8 +242,8 @@ class Presence(RandomizedBits):
         bits = (density * present + (1 - density) * absent) / self.cells
         total = self.population.size
         # Finite-population factor: m of U users are drawn without replacement.
-        left_out = (total - self.cells) / (total - 1) if total > 1 else 0.0
-        return bits + density * (1 - density) / self.cells * left_out
+        unsampled_fraction = (total - self.cells) / (total - 1) if total > 1 else 0.0
+        return bits + density * (1 - density) / self.cells * unsampled_fraction
 
     def _interval(self, density: float, phases: int, kappa: float, level: float) -> tuple[float, float]:
         """Return the densities that the release does not reject at ``level`` (score interval)."""

@@ -37,7 +37,7 @@ class SearchOptions:
     """Limits of the search; tuned on simulated names by the rule of benchmarks/accuracy/names.py."""
 
     stages: tuple[float, ...] = (30.0, 8.0, 3.5, 2.5)  # smallest count of a name, in noise scales
-    again: int = 2  # how often decoded names are subtracted and the last stage is repeated
+    stage_repeats: int = 2  # how often decoded names are subtracted and the last stage is repeated
     lowest: float = -12.0  # score below which a prefix is dropped
     tested: float = -7.0  # score from which the end of a byte is tested in the rows
     beam: int = 20_000  # prefixes that survive on a level
@@ -63,7 +63,7 @@ def decode(tables: ReleasedTables, effort: SearchOptions = _DEFAULT_OPTIONS) -> 
     rest = _ResidualTables(tables)
     letters: NDArray[np.float64] = default_byte_prior()
     stages = effort.stages
-    for stage, threshold in enumerate((*stages, *stages[-1:] * effort.again)):
+    for stage, threshold in enumerate((*stages, *stages[-1:] * effort.stage_repeats)):
         if stage >= len(stages):
             if not names:
                 break

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidBytes, MergeError
 
 CELLS_PER_NAME = 16  # of a level, for every name that can be listed
-MOST_NAMES = 4_000  # for which cells are provided
+MAX_LISTED_NAMES = 4_000  # for which cells are provided
 _LISTED_FROM_SD = 3.0  # standard deviations of a level's cell from which a name is listed with 95%
 _TESTED_FROM_SD = 7.0  # standard errors of a count from which it passes the test with 95%
 _INT16_BOUND = 1 << 15
@@ -28,7 +28,7 @@ def listing_threshold(level_sd: float, row_sd: float, rows: int) -> float:
 
 def crowded_listing_threshold(threshold: float, events: float, width: int) -> float:
     """Return how many events a name needs among ``events``: more than ``threshold`` if levels have too few cells."""
-    return threshold * max(1.0, CELLS_PER_NAME * min(events / threshold, MOST_NAMES) / width)
+    return threshold * max(1.0, CELLS_PER_NAME * min(events / threshold, MAX_LISTED_NAMES) / width)
 
 
 def local_levels(

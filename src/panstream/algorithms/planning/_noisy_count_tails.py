@@ -95,8 +95,8 @@ class NoisyCount:
     @property
     def _sample_variance(self) -> float:
         seen = self.present / self.universe
-        left_out = self.universe - self.sampled
-        return self.sampled * seen * (1 - seen) * left_out / max(1, self.universe - 1)
+        unsampled = self.universe - self.sampled
+        return self.sampled * seen * (1 - seen) * unsampled / max(1, self.universe - 1)
 
     def mirrored(self) -> NoisyCount:
         """Return the distribution of ``sampled - N``: absent and present users, and zeros and ones, are exchanged."""

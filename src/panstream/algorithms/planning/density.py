@@ -283,8 +283,8 @@ def _approximate_accuracy(epsilon: float, beta: float, m: int, universe: int) ->
     epsilon_state, kappa = density_split(epsilon, m)
     p1 = present_probability(epsilon_state)
     gap = _gap(epsilon, m)
-    left_out = (universe - m) / max(1, universe - 1)
-    sigma = math.sqrt((p1 * (1 - p1) / gap**2 + left_out / 4) / m)
+    unsampled_fraction = (universe - m) / max(1, universe - 1)
+    sigma = math.sqrt((p1 * (1 - p1) / gap**2 + unsampled_fraction / 4) / m)
     return normal_laplace_quantile(beta / 2, sigma, kappa * gap * m)
 
 

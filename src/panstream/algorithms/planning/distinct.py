@@ -50,15 +50,15 @@ def bitmap_buckets(users: float, error: float, epsilon: float, *, levels: int = 
     """
     checks.require_finite(users=users, epsilon=epsilon, error=error)
 
-    def at(buckets: int) -> float:
+    def error_at(buckets: int) -> float:
         return bitmap_error(users, epsilon, buckets, levels=levels, releases=releases)
 
-    best = round(2.0 ** minimise(lambda power: at(round(2.0**power)), 0.0, math.log2(_MAX_BUCKETS), 1e-4))
-    if at(best) > error:
+    best = round(2.0 ** minimise(lambda power: error_at(round(2.0**power)), 0.0, math.log2(_MAX_BUCKETS), 1e-4))
+    if error_at(best) > error:
         raise InvalidParameter(
-            f"error must be at least {at(best):.4g} for {users:g} users at epsilon={epsilon}, got error={error}"
+            f"error must be at least {error_at(best):.4g} for {users:g} users at epsilon={epsilon}, got error={error}"
         )
-    return smallest_integer(lambda buckets: at(buckets) <= error, 0, best)
+    return smallest_integer(lambda buckets: error_at(buckets) <= error, 0, best)
 
 
 def bitmap_epsilon(
@@ -71,15 +71,15 @@ def bitmap_epsilon(
     """
     checks.require_finite(users=users, error=error)
 
-    def at(epsilon: float) -> float:
+    def error_at(epsilon: float) -> float:
         return bitmap_error(users, epsilon, buckets, levels=levels, releases=releases)
 
-    if at(_MAX_EPSILON) > error:
+    if error_at(_MAX_EPSILON) > error:
         raise InvalidParameter(
-            f"error must be at least {at(_MAX_EPSILON):.4g} with buckets={buckets} at {users:g} users, got "
+            f"error must be at least {error_at(_MAX_EPSILON):.4g} with buckets={buckets} at {users:g} users, got "
             f"error={error}"
         )
-    return smallest_positive(lambda epsilon: at(epsilon) <= error, 1e-4, _MAX_EPSILON, 1e-9)
+    return smallest_positive(lambda epsilon: error_at(epsilon) <= error, 1e-4, _MAX_EPSILON, 1e-9)
 
 
 def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) -> float:

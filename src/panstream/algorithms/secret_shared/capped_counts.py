@@ -80,7 +80,7 @@ class SharedCroppedSum(SharedStatistic):
         return SaturatingCounters(cells=self.plain.cells, tau=self.crop, noise=self.law, releases=self.releases)
 
     @property
-    def most(self) -> float:
+    def max_value(self) -> float:
         """Return the largest possible answer."""
         return float(self.plain.cells * self.crop)
 
@@ -121,13 +121,13 @@ class SharedCroppedSum(SharedStatistic):
 
     def expected_estimate(self, total: float) -> Estimate:
         """Return the answer at a sum of ``total`` if all draws were 0."""
-        return self._read(min(total, self.most), ())
+        return self._read(min(total, self.max_value), ())
 
     def _read(self, value: float, released: tuple[int, ...]) -> Estimate:
         parts = ((2.0, self.law),)  # both machines add a draw
         return Estimate.clipped(
             value,
-            (0.0, self.most),
+            (0.0, self.max_value),
             standard_error=math.sqrt(2 * self.law.variance),
             claim=self.claim(),
             name=self._name,
@@ -163,7 +163,7 @@ class SharedHeavyCount(SharedCroppedSum):
         )
 
     @property
-    def most(self) -> float:
+    def max_value(self) -> float:
         """Return the largest possible answer."""
         return float(self.plain.cells)
 

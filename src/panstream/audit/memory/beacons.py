@@ -103,13 +103,13 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
             options["decoys"] = make_needles(1_000, "bytes")
             packed = scan(process, [visitor.address.packed for visitor in all_visitors], encodings=["raw"], **options)
             ids = scan(process, _ids(all_visitors), encodings=["raw"], **options)
-    found_counts = {kind: report.found_needles for kind, report in zip(texts, after, strict=True)}
-    found_counts["addresses"] += packed.found_needles
-    found_counts["ids"] = ids.found_needles
+    hit_counts = {kind: report.found_needles for kind, report in zip(texts, after, strict=True)}
+    hit_counts["addresses"] += packed.found_needles
+    hit_counts["ids"] = ids.found_needles
     return DrillReport(
         head=("what", "sent"),
         rows=(
-            *((f"{kind} of visitors, afterwards", len(all_visitors), count) for kind, count in found_counts.items()),
+            *((f"{kind} of visitors, afterwards", len(all_visitors), count) for kind, count in hit_counts.items()),
             (WAITING, waiting, during.found_needles),
         ),
         expected_hits=frozenset({WAITING}),

@@ -160,23 +160,23 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
             options["decoys"] = make_needles(1_000, "bytes")
             derived = scan(process, [needle for kind in derived_from for needle in kind], encodings=["raw"], **options)
     path_of = [path for path, some in parts.items() for _ in some]
-    found_by_path = Counter(path_of[needle] for needle in {finding.needle for finding in after.found})
-    found_in_flight = Counter(path_of[needle] for needle in {finding.needle for finding in during.found})
+    hits_by_path = Counter(path_of[needle] for needle in {finding.needle for finding in after.found})
+    hits_in_flight = Counter(path_of[needle] for needle in {finding.needle for finding in during.found})
     kinds = [index for index, kind in enumerate(derived_from) for _ in kind]
-    found_derived = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
+    hits_derived = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
     total = len(needles)
     hidden = derived.secret_bytes
     accepted = sum(len(parts[path]) for path in ACCEPTED)
     return DrillReport(
         head=("route", "sent"),
         rows=(
-            *((path, len(some), found_by_path[path]) for path, some in parts.items()),
-            (HASHES, total, found_derived[1]),
-            ("8-byte hashes as names", _NAME_HASHES * total, found_derived[2]),
-            (f"their first {_PREFIX} characters", total, found_derived[3]),
-            (CELLS, accepted // _RUN, found_derived[0]),
-            ("answered, while others are in flight", total, found_in_flight.total() - found_in_flight[_GIVEN_UP]),
-            (IN_FLIGHT, in_flight, found_in_flight[_GIVEN_UP]),
+            *((path, len(some), hits_by_path[path]) for path, some in parts.items()),
+            (HASHES, total, hits_derived[1]),
+            ("8-byte hashes as names", _NAME_HASHES * total, hits_derived[2]),
+            (f"their first {_PREFIX} characters", total, hits_derived[3]),
+            (CELLS, accepted // _RUN, hits_derived[0]),
+            ("answered, while others are in flight", total, hits_in_flight.total() - hits_in_flight[_GIVEN_UP]),
+            (IN_FLIGHT, in_flight, hits_in_flight[_GIVEN_UP]),
         ),
         expected_hits=frozenset({IN_FLIGHT}),
         scans=(during, after, derived),

@@ -126,19 +126,19 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> DrillReport:
         values: list[Needle] = [*needles, *hashes_of(needles), *secrets]
         after = {name: party.scan(values, options) for name, party in parties.items()}
     kinds = ["ids"] * len(needles) + [HASHES] * len(needles) + [TLS_SECRETS] * len(secrets)
-    found_counts = Counter(
+    hit_counts = Counter(
         (kinds[needle], name)
         for name, report in after.items()
         for needle in {finding.needle for finding in report.found}
     )
     controls = [(f"control: {IN_FLIGHT}, {FRONT_END}", _ROWS_IN_FLIGHT, during.found_needles)]
     lines = ("not searched for: shares, seeds, masks, keys and noise (make audit-controls in a source checkout)",)
-    return summarize(Counter(kinds), found_counts, controls, (during,), after, lines)
+    return summarize(Counter(kinds), hit_counts, controls, (during,), after, lines)
 
 
 def summarize(
     handled: Counter[str],
-    found_counts: Counter[tuple[str, str]],
+    hit_counts: Counter[tuple[str, str]],
     controls: Sequence[tuple[str, int, int]],
     during: Sequence[ScanReport],
     after: Mapping[str, ScanReport],
@@ -149,14 +149,14 @@ def summarize(
     return DrillReport(
         head=("two machines", "handled"),
         rows=(
-            *((kind, count, sum(found_counts[kind, name] for name in PARTIES)) for kind, count in handled.items()),
+            *((kind, count, sum(hit_counts[kind, name] for name in PARTIES)) for kind, count in handled.items()),
             *controls,
         ),
         expected_hits=frozenset(kind for kind, _, _ in controls),
         scans=(*during, *after.values()),
         can_read=all(count for _, _, count in controls),
         after=(
-            *(f"  {kind} at {name}: {count:,}" for (kind, name), count in found_counts.items() if count),
+            *(f"  {kind} at {name}: {count:,}" for (kind, name), count in hit_counts.items() if count),
             f"scanned {megabytes:,.0f} MB of memory and files of {len(PARTIES)} processes",
             *lines,
         ),

@@ -71,11 +71,11 @@ def party(
         stop = StopSignal()
         server.start()
         typer.echo(f"machine {role} of {stream} answers at {server.address}")
-        requests = server.asked
+        requests = server.message_count
         idle = 0.0
         while not stop.wait(seconds):
-            idle = 0.0 if server.asked != requests else idle + seconds
-            requests = server.asked
+            idle = 0.0 if server.message_count != requests else idle + seconds
+            requests = server.message_count
             # An epoch ends with a step; without steps, re-randomise, so that later copies are of another epoch.
             if role == "a" and idle >= (_STEP_TIMEOUT if machine.reserved else seconds):
                 try:

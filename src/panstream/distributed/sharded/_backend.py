@@ -29,12 +29,12 @@ from panstream.privacy.claim import Refresh
 
 @dataclass(slots=True, kw_only=True)
 class _CommitGroup:
-    """Batches that are sent to every shard together; ``again`` marks a single batch that some shards have already."""
+    """Batches that are sent to every shard together; ``is_retry``: a single one that some shards have already."""
 
     origins: list[Origin] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
     work: list[list[Message]] = field(default_factory=list)  # of every shard
-    again: bool = False
+    is_retry: bool = False
 
 
 class ClusterBackend(LocalBackend):
@@ -133,17 +133,17 @@ class ClusterBackend(LocalBackend):
         (rows, origins), self._next_batch = self._next_batch, (0, ())
         self._drawing = False
         self.has_unsent_batches = True
-        again = any(producer in self.ahead for producer, _, _ in origins)
-        if again:
+        is_retry = any(producer in self.ahead for producer, _, _ in origins)
+        if is_retry:
             assert len(origins) == 1
             self._close_group()
-        self._group.again = again
+        self._group.is_retry = is_retry
         self._group.origins += origins
         self._outgoing.expect(rows)
 
     def end_batch(self) -> None:
         """Leave the batch queued until the step ends and all of its batches are sent together."""
-        if self._group.again:
+        if self._group.is_retry:
             self._close_group()
 
     def flush(self) -> None:
@@ -157,16 +157,16 @@ class ClusterBackend(LocalBackend):
             [(part.origins, part.opened, part.work[shard]) for part in parts] for shard in range(self._transport.shards)
         ]
         try:
-            self._call_all_shards("apply", self._committed, [*self.ahead], own=parts_by_shard)
+            self._call_all_shards("apply", self._committed, [*self.ahead], per_shard=parts_by_shard)
         finally:
             for part in parts:
                 for work in part.work:
                     wipe_messages(work)
 
-    def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
+    def drop(self, closed_slots: Collection[tuple[str, Slot]]) -> None:
         """Note that the coordinator has committed, and drop the states that are over on all shards."""
         self._committed = self.step
-        over = [(query, slot) for query, slot in gone if slot in self._open.get(query, ())]
+        over = [(query, slot) for query, slot in closed_slots if slot in self._open.get(query, ())]
         if over:
             self.drop_stale([state_name(query, slot) for query, slot in over])
         for query, slot in over:
@@ -233,11 +233,11 @@ class ClusterBackend(LocalBackend):
         self._closed_groups.append(self._group)
         self._group = _CommitGroup()
 
-    def _call_all_shards(self, method: str, *shared: Any, own: Sequence[Any] = ()) -> None:
+    def _call_all_shards(self, method: str, *shared: Any, per_shard: Sequence[Any] = ()) -> None:
         """Call a method of every shard as the next step, with ``shared`` arguments and then its own one, if any."""
         self.step += 1
         shards = range(self._transport.shards)
-        self._transport.send([ShardCall(n, method, (self.step, *shared, *own[n : n + 1])) for n in shards])
+        self._transport.send([ShardCall(n, method, (self.step, *shared, *per_shard[n : n + 1])) for n in shards])
 
 
 @dataclass(slots=True, eq=False)

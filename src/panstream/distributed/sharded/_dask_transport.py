@@ -151,12 +151,12 @@ class DaskTransport(ShardTransport):
     def _finish(self, call: ShardCall, future: Any) -> Any:
         answer = self._result(call, future)
 
-        def again() -> ShardAnswer | None:
+        def repeat_call() -> ShardAnswer | None:
             self._actor(call.shard)
             return self._result(call, self._start(call))
 
         if answer is None:
-            answer = self._retry_until(again, f"shard {call.shard}")
+            answer = self._retry_until(repeat_call, f"shard {call.shard}")
         if call.method != "status" and call.arguments and isinstance(call.arguments[0], int):
             self._min_steps[call.shard] = max(self._min_steps[call.shard], call.arguments[0])
         return answer[1]
@@ -216,8 +216,8 @@ class DaskTransport(ShardTransport):
         settings = {**self.settings(shard), "min_step": self._min_steps[shard]}
         workers = sorted(self.client.ncores())
         refused = ""
-        for turn in range(len(workers)):
-            address = workers[(shard + turn) % len(workers)]
+        for attempt in range(len(workers)):
+            address = workers[(shard + attempt) % len(workers)]
             key = f"panstream-shard-{shard}-{uuid.uuid4().hex[:8]}"
             actor: Any = self.client.submit(_ShardActor, actor=True, workers=[address], key=key, pure=False).result(
                 timeout=30

@@ -129,11 +129,11 @@ def prepared_answers(shares: Mapping[str, StateShare]) -> list[tuple[str, int]]:
 def reconstruct(shares: Mapping[str, StateShare], body: NDArray[np.uint8]) -> dict[tuple[str, int], list[int]]:
     """Return the values of every prepared answer, by adding this machine's shares and the other's."""
     answers = prepared_answers(shares)
-    own_parts = [shares[name].answers[number] for name, number in answers]
+    local_parts = [shares[name].answers[number] for name, number in answers]
     refused = "the other machine sent something that does not belong to this step"
-    other_parts = _cut(body, [part.nbytes for part in own_parts], refused)
+    other_parts = _cut(body, [part.nbytes for part in local_parts], refused)
     opened = {}
-    for (name, number), local_part, data in zip(answers, own_parts, other_parts, strict=True):
+    for (name, number), local_part, data in zip(answers, local_parts, other_parts, strict=True):
         ring = shares[name].rule.ring
         total = ring.from_bytes(data)
         ring.add(total, local_part)

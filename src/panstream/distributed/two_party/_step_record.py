@@ -29,7 +29,7 @@ class StepRecord:
         origins: By producer, its last batch that the dealer has not committed, and the step it was in.
         answers: Answers that the dealer has not committed.
         kinds: By state, the kind of its rule.
-        known: States that the dealer has committed.
+        committed_states: States that the dealer has committed.
     """
 
     step: int = 0
@@ -37,7 +37,7 @@ class StepRecord:
     origins: dict[str, tuple[int, int]] = field(default_factory=dict)
     answers: Answers = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
-    known: frozenset[str] = frozenset()
+    committed_states: frozenset[str] = frozenset()
 
     def answers_since(self, step: int) -> dict[str, list[Any]]:
         """Return number and values of the answers of this step and later ones, by state."""
@@ -60,8 +60,8 @@ class StepRecord:
         recent |= {name: (sequence, step) for name, sequence in origins.items()}
         answers = {name: [entry for entry in entries if entry[2] > committed] for name, entries in self.answers.items()}
         answers = {name: entries for name, entries in answers.items() if entries}
-        known = frozenset(self.kinds if committed >= self.step else self.known) & kinds.keys()
-        return StepRecord(step, attempt, recent, answers, kinds, known)
+        committed_states = frozenset(self.kinds if committed >= self.step else self.committed_states) & kinds.keys()
+        return StepRecord(step, attempt, recent, answers, kinds, committed_states)
 
 
 def encode_step(
@@ -79,7 +79,7 @@ def encode_step(
         "origins": held.origins,
         "answers": held.answers,
         "states": states,
-        "known": sorted(held.known),
+        "known": sorted(held.committed_states),
         **about,
     }
     cells = {f"{name}/{state}": share.cells.data for state, share in shares.items()}

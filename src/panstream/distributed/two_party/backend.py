@@ -75,7 +75,7 @@ class TwoPartyBackend:
         self._states: dict[str, _SharedState] = {}
         self._position = (0, 0)  # step and attempt of the machines' last commit
         self._stored: set[str] = set()
-        self._known: set[str] = set()  # states that a dealer has committed
+        self._committed_states: set[str] = set()  # states that a dealer has committed
         self._unclaimed: set[str] = set()  # states on the machines that the engine has not asked for
         self._join()
 
@@ -90,7 +90,7 @@ class TwoPartyBackend:
             self._kinds[name] = kind
         self._stored = set(self._rules)
         self._unclaimed = set(self._rules)
-        self._known = set(first["known"])
+        self._committed_states = set(first["known"])
 
     def _note_answers(self, opened: Mapping[str, Any]) -> None:
         for name, entries in opened.items():
@@ -125,7 +125,7 @@ class TwoPartyBackend:
         if not isinstance(algorithm, SharedStatistic):
             raise NotSupported(f"{type(algorithm).__name__} cannot be secret-shared between two machines")
         name = state_name(query, slot)
-        if name in self._known:
+        if name in self._committed_states:
             raise StoreError(
                 f"the machines hold shares of {query!r} that the front end had committed, and does not know: its own "
                 "directory is missing, or was rolled back"
@@ -201,7 +201,7 @@ class TwoPartyBackend:
         self._started.clear()
         self._dropped.clear()
 
-    def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
+    def drop(self, closed_slots: Collection[tuple[str, Slot]]) -> None:
         """Note that the engine has committed; the machines drop states that are over with the next step.
 
         They also drop states of the engine's queries that it did not restore: those of windows that began in a step
@@ -213,7 +213,7 @@ class TwoPartyBackend:
             self._answers[name] = {number: opened for number, opened in numbers.items() if number > state.released}
         if not any(self._answers[name] for name in self._states):
             self.committed = self.step
-        over = {state_name(query, slot) for query, slot in gone}
+        over = {state_name(query, slot) for query, slot in closed_slots}
         if not self._ahead:
             over |= {name for name in self._unclaimed if name.split("/", 2)[2] in self._statistics}
         for name in sorted(over & self._rules.keys()):

@@ -34,11 +34,11 @@ class ParticipantServer(MutualTlsServer):
         self._machine = machine
         self._peer = peer
         self._lock = threading.Lock()
-        self.asked = 0  # messages so far
+        self.message_count = 0  # messages so far
         super().__init__(self._answer, identity, names, max_bytes=MAX_MESSAGE_BYTES, **options)
 
     def _answer(self, data: bytearray, name: str) -> bytearray:
-        self.asked += 1
+        self.message_count += 1
         with self._lock, self._step():
             return self._machine.answer(data)
 

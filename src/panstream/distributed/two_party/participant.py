@@ -141,7 +141,7 @@ class Participant:
                 "states": {
                     name: [record.kinds[name], share.rule.parameters()] for name, share in self._party.shares.items()
                 },
-                "known": sorted(record.known & self._party.shares.keys()),
+                "known": sorted(record.committed_states & self._party.shares.keys()),
             }
         )
 

@@ -42,7 +42,7 @@ _OPTIONAL_SETTINGS = (  # some versions lack one
     "TimeZone = 'UTC'",
 )
 _LOCKS = ("enable_external_access = false", "lock_configuration = true")
-_WHOLE = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+_INTEGER = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _REAL = ("FLOAT", "DOUBLE", "DECIMAL", "HUGEINT", "UBIGINT", "UHUGEINT")
 _SAMPLE_VALUES = {  # to try an expression before the first row
     "int": "1::BIGINT",
@@ -54,7 +54,7 @@ _SAMPLE_VALUES = {  # to try an expression before the first row
     "date": "DATE '2020-01-01'",
 }
 _KEYS = {  # of a DuckDB type: what a key is cast to, and the declared type that this is
-    **dict.fromkeys(_WHOLE, ("BIGINT", "int")),
+    **dict.fromkeys(_INTEGER, ("BIGINT", "int")),
     **dict.fromkeys(_REAL, ("DOUBLE", "double")),
     "BOOLEAN": ("BOOLEAN", "bool"),
     "VARCHAR": ("VARCHAR", "string"),
@@ -106,7 +106,7 @@ class _DuckDBEvaluator:
         family = sql_type.partition("(")[0]
         if kind == "mask" and family != "BOOLEAN":
             raise UnsupportedQuery(f"{text} is not a condition", hint="write a comparison")
-        if kind == "value" and family not in (*_WHOLE, *_REAL):
+        if kind == "value" and family not in (*_INTEGER, *_REAL):
             raise UnsupportedQuery(f"{text} is not a number", hint="use CAST or a numeric function")
         if kind == "key":
             if family not in _KEYS:
@@ -115,7 +115,7 @@ class _DuckDBEvaluator:
                 )
             self._results.append(f"TRY(CAST({sql} AS {_KEYS[family][0]}))")
             return len(self._results) - 1, _KEYS[family][1]
-        target = "BOOLEAN" if kind == "mask" else "BIGINT" if family in _WHOLE else "DOUBLE"
+        target = "BOOLEAN" if kind == "mask" else "BIGINT" if family in _INTEGER else "DOUBLE"
         self._results.append(f"TRY(CAST({sql} AS {target}))")
         return len(self._results) - 1, target
 

@@ -179,8 +179,8 @@ class QuerySelection:
         """Return the selection of the rows from ``start`` to ``stop``."""
         parts: dict[str, Any] = {}
         for column in fields(self):
-            whole = getattr(self, column.name)
-            parts[column.name] = None if whole is None else whole[start:stop]
+            values = getattr(self, column.name)
+            parts[column.name] = None if values is None else values[start:stop]
         return QuerySelection(**parts)
 
 

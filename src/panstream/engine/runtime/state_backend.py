@@ -107,7 +107,7 @@ class StateBackend(Protocol):
     def flush(self) -> None:
         """Make remote states durable and pending answers readable; called before the engine commits."""
 
-    def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
+    def drop(self, closed_slots: Collection[tuple[str, Slot]]) -> None:
         """Delete states that the last commit, which is durable, no longer contains."""
 
 
@@ -150,5 +150,5 @@ class LocalBackend:
     def flush(self) -> None:
         """Do nothing: states are stored by the commit."""
 
-    def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
+    def drop(self, closed_slots: Collection[tuple[str, Slot]]) -> None:
         """Do nothing: dropped monitors are not in the commit."""

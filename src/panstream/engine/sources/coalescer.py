@@ -59,10 +59,10 @@ class Coalescer:
             BadRowError: A row is bad, and ``on_bad_row`` is "stop".
         """
         if self._done < self._skip and len(piece):
-            gone = min(self._skip - self._done, len(piece))
-            passed, piece = piece.split(gone)
+            skipped = min(self._skip - self._done, len(piece))
+            passed, piece = piece.split(skipped)
             passed.wipe()
-            self._done += gone
+            self._done += skipped
         if self._schema.on_bad_row == "stop" and piece.codes.any():
             position = int(np.argmax(piece.codes != 0))
             row = self.rows_seen + position + 1

@@ -46,7 +46,7 @@ from panstream.engine.sources.input_files import Format, InputFile, expand_paths
 from panstream.errors import SourceError
 
 _ROW_BYTES = 64  # a typical row of text: small micro-batches are read in small blocks, so that few rows are in memory
-_LEAST_BLOCK_BYTES = 1 << 15
+_MIN_BLOCK_BYTES = 1 << 15
 _GRACE = 60.0  # seconds without growth after which a renamed file is closed
 _PREDECESSORS = 2  # renamed files that are searched for after a restart; they are read from their beginning
 
@@ -158,7 +158,7 @@ class FileSource(_PathSource):
                 yield None
             return pipe, pipe.compression()
         raw, codec = open_file(file.path)
-        self._position = lambda: _tell(raw, size)
+        self._position = lambda: _position_in(raw, size)
         return raw, codec
 
     def progress(self) -> float | None:
@@ -188,7 +188,7 @@ class FileSource(_PathSource):
     def _text(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         raw, codec = yield from self._raw(file, size)
         stream = self._utf8(text_bytes(raw, codec, file.name))
-        block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, _ROW_BYTES * self._rows))
+        block = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, _ROW_BYTES * self._rows))
         coalescer = self._coalescer(file, file.name, live=file.path is None)
         reader = TextReader(stream, self._parser(file), coalescer, block_bytes=block)
         try:
@@ -344,7 +344,7 @@ def _coalesced(
         reader.close()
 
 
-def _tell(raw: Any, size: int) -> float:
+def _position_in(raw: Any, size: int) -> float:
     """Return the position in a file; if the reading thread has closed it, even during the call, its size."""
     with contextlib.suppress(ValueError, OSError):
         return min(float(raw.tell()), float(size))

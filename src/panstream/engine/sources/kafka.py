@@ -229,16 +229,17 @@ class KafkaSource(EventSource):
         """Commit marks to the broker; return whether it confirmed all."""
         read = marks.last.offsets
         topic_partitions = [
-            self._topic_partition(each, offset, marks.text(each, len(read))) for each, offset in read.items()
+            self._topic_partition(partition, offset, marks.text(partition, len(read)))
+            for partition, offset in read.items()
         ]
         try:
             done = self._client.commit(offsets=topic_partitions, asynchronous=False)
         except self._kafka.KafkaException as error:
             self._on_error(error.args[0])
             return False
-        for each in done:
-            if each.error is not None:
-                self._on_error(each.error)
+        for partition in done:
+            if partition.error is not None:
+                self._on_error(partition.error)
                 return False
         self._unreachable_since = None
         return True
@@ -249,7 +250,11 @@ class KafkaSource(EventSource):
             return
         self._partitions_checked = self._clock()
         try:
-            new = {each: self._edge(each, oldest=True) for each in self._partitions() if each not in self._offsets}
+            new = {
+                partition: self._edge(partition, oldest=True)
+                for partition in self._partitions()
+                if partition not in self._offsets
+            }
         except self._kafka.KafkaException as error:
             self._on_error(error.args[0])
             self._partitions_checked -= _PARTITION_CHECK_SECONDS
@@ -259,7 +264,9 @@ class KafkaSource(EventSource):
         self._commit_marks(self._marks)
         if new:
             self._offsets |= new
-            self._client.incremental_assign([self._topic_partition(each, offset) for each, offset in new.items()])
+            self._client.incremental_assign(
+                [self._topic_partition(partition, offset) for partition, offset in new.items()]
+            )
 
     def _partitions(self) -> list[int]:
         metadata = self._client.list_topics(self._address.topic, timeout=self._wait)

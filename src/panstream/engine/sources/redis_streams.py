@@ -127,8 +127,8 @@ class RedisStreamSource(EventSource):
     def _read(self, count: int, wait: float) -> _RedisReply:
         """Return the next entries: first those that are pending, then new ones."""
         received: _RedisReply = self._retried(lambda: self._ask(count, wait))
-        if received.gone:
-            self.acknowledge(tuple(received.gone))
+        if received.deleted:
+            self.acknowledge(tuple(received.deleted))
         return received
 
     def _ask(self, count: int, wait: float) -> _RedisReply:
@@ -172,7 +172,7 @@ class RedisStreamSource(EventSource):
 
 
 class _RedisReply:
-    """One reply: ids and rows of its entries, and the ids of entries that are not to be applied (``gone``)."""
+    """One reply: ids and rows of its entries, and the ids of entries that are not to be applied (``deleted``)."""
 
     def __init__(self, connection: RedisConnection, schema: RowSchema, applied: int) -> None:
         self._connection = connection
@@ -180,7 +180,7 @@ class _RedisReply:
         self._applied = applied
         self._positions = {column.encode(): position for position, column in enumerate(schema.columns)}
         self.entries: list[bytes] = []
-        self.gone: list[bytes] = []  # applied by an earlier run, or deleted by another client
+        self.deleted: list[bytes] = []  # applied by an earlier run, or deleted by another client
         self.last: bytes | None = None
         self.rows = RowBatch.none(schema)
 
@@ -223,7 +223,7 @@ class _RedisReply:
             if position is not None:
                 field_spans[position] = value
         if words < 0 or _entry_number(entry) <= self._applied:
-            self.gone.append(entry)
+            self.deleted.append(entry)
             return
         self.entries.append(entry)
         for column, value in zip(spans, field_spans, strict=True):

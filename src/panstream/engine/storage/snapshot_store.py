@@ -264,13 +264,13 @@ class SnapshotStore:
             other = 1 - self._current.slot
             if any(self._read(other * BLOCK, BLOCK)):
                 with self._explained():
-                    self._write_again(self._current)
+                    self._rewrite(self._current)
                     self._erase_key(other)
         finally:
             for record in records:
                 wipe(record.key)
 
-    def _write_again(self, record: KeyRecord) -> None:
+    def _rewrite(self, record: KeyRecord) -> None:
         """Write and sync a state that may be in the page cache only, before the key of the other state is erased."""
         for start, end in ((record.slot * BLOCK, (record.slot + 1) * BLOCK), (record.offset, record.end)):
             for offset in range(start, end, _PIECE):

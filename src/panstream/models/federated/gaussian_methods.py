@@ -189,7 +189,7 @@ class FederatedTree:
             # Finer groups pay off only if a table now gets more budget than in the second question.
             better = len(measured_edges) * second * rho < third * pair_count
             if measured_edges:
-                edges = _ask_again(federation, margins, None if better else groups, measured_edges, third)
+                edges = _remeasure(federation, margins, None if better else groups, measured_edges, third)
         network = _forest_network(domain, margins, edges)
         return federation.finish(network, "federated tree", epsilon=self.epsilon, delta=self.delta, pairs=pair_count)
 
@@ -248,7 +248,7 @@ def _ask_pairs(
     return [measured_edges[edge.one, edge.two] for edge in chosen]
 
 
-def _ask_again(
+def _remeasure(
     federation: Federation,
     margins: Sequence[Floats],
     groups: Groups | None,
@@ -331,9 +331,9 @@ def _heaviest_forest(count: int, edges: Iterable[_Edge]) -> list[_Edge]:
     chosen = []
     for edge in sorted(edges, key=lambda candidate: (-candidate.weight, candidate.one, candidate.two)):
         surviving = tree[edge.one]
-        gone = tree[edge.two]
-        if edge.weight > 0 and surviving != gone:
-            tree = [surviving if label == gone else label for label in tree]
+        merged = tree[edge.two]
+        if edge.weight > 0 and surviving != merged:
+            tree = [surviving if label == merged else label for label in tree]
             chosen.append(edge)
     return chosen
 

@@ -163,14 +163,14 @@ class TiltedForest:
             higher = self.offsets[parent]
             conditional = tables.conditionals[attribute]
             slope = by_joint[:, span, : span.start]
-            by_given = joint[:, higher, : span.start] @ slope.transpose(0, 2, 1)
-            by_given += tables.parts[:, above, None] * by_part[:, None, block]
+            by_conditional = joint[:, higher, : span.start] @ slope.transpose(0, 2, 1)
+            by_conditional += tables.parts[:, above, None] * by_part[:, None, block]
             upward = conditional @ slope
             by_part[:, above] += (conditional @ by_part[:, block, None])[:, :, 0]
             by_part[:, above] += np.einsum("kii->ki", upward[:, :, higher])
             by_joint[:, higher, : higher.start] += upward[:, :, : higher.start]
             by_joint[:, higher.stop : span.start, higher] += upward[:, :, higher.stop :].transpose(0, 2, 1)
-            by_tilt[:, block] = _through_softmax(conditional, by_given).sum(axis=1)
+            by_tilt[:, block] = _through_softmax(conditional, by_conditional).sum(axis=1)
 
 
 def category_blocks(sizes: Sequence[int]) -> list[slice]:

@@ -172,9 +172,9 @@ def _forest_tables(
     size = list(domain.sizes)
     edges = []
     for is_chosen, gain, table in sorted(gains, key=lambda candidate: candidate[:2], reverse=True):
-        surviving, gone = (component[attribute] for attribute in table.attributes)
-        if (is_chosen or gain > 0) and surviving != gone and size[surviving] + size[gone] <= largest_tree:
+        surviving, merged = (component[attribute] for attribute in table.attributes)
+        if (is_chosen or gain > 0) and surviving != merged and size[surviving] + size[merged] <= largest_tree:
             edges.append(table)
-            size[surviving] += size[gone]
-            component = [surviving if label == gone else label for label in component]
+            size[surviving] += size[merged]
+            component = [surviving if label == merged else label for label in component]
     return [*one_way(tables, {table.attributes for table in edges}), *edges]

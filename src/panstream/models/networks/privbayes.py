@@ -194,7 +194,7 @@ def _greedy_families(
     parents: list[tuple[int, ...]] = [()] * len(domain)
     rest = [attribute for attribute in range(len(domain)) if attribute != first]
     sensitivity = score.sensitivity(len(records), all(size == 2 for size in domain.sizes))
-    each_share = split_proportionally(share, [1.0] * max(len(rest), 1))
+    parent_shares = split_proportionally(share, [1.0] * max(len(rest), 1))
     scores: dict[int, dict[tuple[int, ...], int]] = {child: {} for child in rest}
     if families.degree is None:
         scores = {child: {(): score.units(contingency(records, (child,))[None, :])} for child in rest}
@@ -207,7 +207,7 @@ def _greedy_families(
                 scores[child][family] = score.units(contingency(records, (*family, child)))
         candidates = [(child, family) for child in rest for family in scores[child]]
         utilities = np.array([scores[child][family] for child, family in candidates], np.int64)
-        chosen = budget.choose("structure", utilities, sensitivity, each_share[len(placed) - 1], rng)
+        chosen = budget.choose("structure", utilities, sensitivity, parent_shares[len(placed) - 1], rng)
         child, family = candidates[chosen]
         parents[child] = family
         placed.append(child)

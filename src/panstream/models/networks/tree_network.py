@@ -213,6 +213,6 @@ def _choose_edges(
         edge = open_pairs[chosen]
         edges.append(edge)
         surviving = component[edge[0]]
-        gone = component[edge[1]]
-        component = [surviving if label == gone else label for label in component]
+        merged = component[edge[1]]
+        component = [surviving if label == merged else label for label in component]
     return edges, sum(shares[min(len(edges) + 1, rounds) :], Fraction(0))

@@ -20,15 +20,15 @@ from panstream.primitives import validation as checks
 from panstream.primitives.kernels.algorithms.partial_sums import clamp_monotone
 
 
-def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
-    """Return integers that start from ``last`` and rise by 0 to ``most`` per slot towards ``values``.
+def _consistent(values: NDArray[np.float64], max_increase: int, last: int = 0) -> NDArray[np.int64]:
+    """Return integers that start from ``last`` and rise by 0 to ``max_increase`` per slot towards ``values``.
 
-    >>> _consistent(np.array([0.4, 2.6, 1.0, 9.0]), most=2).tolist()
+    >>> _consistent(np.array([0.4, 2.6, 1.0, 9.0]), max_increase=2).tolist()
     [0, 2, 2, 4]
     """
-    checks.require_at_least(1, most=most)
+    checks.require_at_least(1, max_increase=max_increase)
     out = np.empty(values.size, np.int64)
-    clamp_monotone(np.rint(np.asarray(values, np.float64)), most, last, out)
+    clamp_monotone(np.rint(np.asarray(values, np.float64)), max_increase, last, out)
     return out
 
 
@@ -39,27 +39,27 @@ class ConsistentCount:
     The interval is the noisy answer's, extended to contain the consistent value.
 
     Args:
-        most: Maximum increase of the count in one slot.
+        max_increase: Maximum increase of the count in one slot.
 
     Examples:
         >>> from panstream.papers.counters.binary import BinaryMechanism
-        >>> monitor, counts = BinaryMechanism(epsilon=1.0, horizon=100).start(), ConsistentCount(most=1)
+        >>> monitor, counts = BinaryMechanism(epsilon=1.0, horizon=100).start(), ConsistentCount(max_increase=1)
         >>> answers = [counts.follow(monitor.tick()).value for _ in range(10)]
         >>> all(after - before in (0, 1) for before, after in zip([0.0, *answers], answers))
         True
     """
 
-    __slots__ = ("last", "most")
+    __slots__ = ("last", "max_increase")
 
-    def __init__(self, *, most: int) -> None:
-        checks.require_at_least(1, most=most)
-        self.most = most
+    def __init__(self, *, max_increase: int) -> None:
+        checks.require_at_least(1, max_increase=max_increase)
+        self.max_increase = max_increase
         self.last = 0
 
     def follow(self, estimate: Estimate) -> Estimate:
         """Return ``estimate`` with a consistent value; ``unbiased`` is the noisy one."""
         noisy = estimate.unclipped
-        self.last = int(_consistent(np.array([noisy]), self.most, self.last)[0])
+        self.last = int(_consistent(np.array([noisy]), self.max_increase, self.last)[0])
         value = float(self.last)
 
         def rule(level: float) -> tuple[float, float]:

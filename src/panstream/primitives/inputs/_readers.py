@@ -119,7 +119,7 @@ def _flat(data: Any, dtype: np.dtype[Any], call: ArgumentReader) -> tuple[NDArra
     if dtype is _INT64:
         _refuse_unsigned(chunks, call)
     if len(chunks) > 1:
-        flat = call.own(np.concatenate(chunks, dtype=dtype, casting="unsafe"))
+        flat = call.register(np.concatenate(chunks, dtype=dtype, casting="unsafe"))
     elif dtype is _INT64 and _is_uint64(chunks[0]):
         flat = call.convert(chunks[0], _UINT64).view(_INT64)
     elif chunks[0].dtype.itemsize > dtype.itemsize:
@@ -145,4 +145,4 @@ def _decoded(column: InputColumn, call: ArgumentReader) -> NDArray[Any]:
     assert not isinstance(values, Strings)  # the call's kinds exclude them
     if column.codes is None:
         return values
-    return call.own(values.take(_codes(column.codes, len(values), call)))
+    return call.register(values.take(_codes(column.codes, len(values), call)))

@@ -68,7 +68,7 @@ def _read_range(data: range, call: ArgumentReader) -> list[InputColumn]:
         headroom = top - data.start if data.step > 0 else _LOWEST - data.start
         raise call.refuse_range(headroom // data.step + 1)
     # Modulo 2**64, as ids are; exact because both ends are in range.
-    values = call.own(np.arange(len(data), dtype=np.uint64))
+    values = call.register(np.arange(len(data), dtype=np.uint64))
     values *= np.uint64(data.step & _UNSIGNED_TOP)
     values += np.uint64(data.start & _UNSIGNED_TOP)
     return [InputColumn(values if max(data[0], data[-1]) > _SIGNED_TOP else values.view(np.int64))]
@@ -111,24 +111,24 @@ def _integers(data: Sequence[Any], types: set[type], call: ArgumentReader) -> ND
     if types != _INT:
         cls = next(iter(types))
         if len(types) == 1 and issubclass(cls, np.integer):
-            same = call.own(np.empty(len(data), cls))
+            same = call.register(np.empty(len(data), cls))
             same[:] = data
             return same
         data = list(map(index, data))
-    values = call.own(np.empty(len(data), np.int64))
+    values = call.register(np.empty(len(data), np.int64))
     if _fill(values, data):
         return values
     top = _UNSIGNED_TOP if call.wraps else _SIGNED_TOP
     for row, value in enumerate(data):
         if not _LOWEST <= value <= top:
             raise call.refuse_range(row)
-    unsigned = call.own(np.empty(len(data), np.uint64))
+    unsigned = call.register(np.empty(len(data), np.uint64))
     unsigned[:] = [value & _UNSIGNED_TOP for value in data]
     return unsigned
 
 
 def _floats(data: Sequence[Any], call: ArgumentReader) -> NDArray[np.float64]:
-    values = call.own(np.empty(len(data), np.float64))
+    values = call.register(np.empty(len(data), np.float64))
     with np.errstate(over="ignore"):
         if _fill(values, data):
             return values
@@ -149,12 +149,12 @@ def _bytes(data: Sequence[bytes], types: set[type], call: ArgumentReader) -> Str
     lengths, offsets = _measure_rows(data, len if types == _BYTES else bytes.__len__, call)
     wipe(lengths)
     packed = np.frombuffer(bytearray().join(data), np.uint8) if offsets[-1] else np.empty(0, np.uint8)
-    return Strings(offsets, call.own(packed))
+    return Strings(offsets, call.register(packed))
 
 
 def _strings(data: Sequence[str], call: ArgumentReader) -> Strings:
     lengths, offsets = _measure_rows(data, len, call)
-    buffer = call.own(np.empty(4 * int(offsets[-1]), np.uint8))  # untouched pages cost nothing
+    buffer = call.register(np.empty(4 * int(offsets[-1]), np.uint8))  # untouched pages cost nothing
     try:
         for start in range(0, len(data), _ROWS):
             _encode(data, start, min(start + _ROWS, len(data)), lengths, offsets, buffer, call)
@@ -169,7 +169,7 @@ def _measure_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the length of every row, which the caller wipes, and the offsets that follow from them."""
     lengths = np.fromiter(map(length, data), np.int64, len(data))
-    offsets = call.own(np.zeros(len(data) + 1, np.int64))
+    offsets = call.register(np.zeros(len(data) + 1, np.int64))
     lengths.cumsum(out=offsets[1:])
     return lengths, offsets
 
@@ -246,9 +246,9 @@ def _fixed_bytes(array: NDArray[Any], call: ArgumentReader) -> Strings:
         lengths = scratch.array(array.size, np.int64)
         total = int(trimmed_lengths(rows, lengths))
         if total == array.size * width:
-            return Strings(call.own(np.arange(array.size + 1) * width), rows.reshape(-1))
-        offsets = call.own(np.empty(array.size + 1, np.int64))
-        packed = call.own(np.empty(total, np.uint8))
+            return Strings(call.register(np.arange(array.size + 1) * width), rows.reshape(-1))
+        offsets = call.register(np.empty(array.size + 1, np.int64))
+        packed = call.register(np.empty(total, np.uint8))
         compact_rows(rows, lengths, offsets, packed)
     return Strings(offsets, packed)
 
@@ -257,10 +257,10 @@ def _fixed_strings(array: NDArray[Any], call: ArgumentReader) -> Strings:
     from panstream.primitives.kernels.arrow_gather import encode_utf8, trimmed_lengths
 
     rows = _matrix(array, np.uint32, call)
-    offsets = call.own(np.zeros(array.size + 1, np.int64))
+    offsets = call.register(np.zeros(array.size + 1, np.int64))
     with Scratch() as scratch:
         lengths = scratch.array(array.size, np.int64)
-        buffer = call.own(np.empty(4 * int(trimmed_lengths(rows, lengths)), np.uint8))
+        buffer = call.register(np.empty(4 * int(trimmed_lengths(rows, lengths)), np.uint8))
         bad = int(encode_utf8(rows, lengths, offsets, buffer))
     if bad >= 0:
         raise call.refuse_surrogate(bad)

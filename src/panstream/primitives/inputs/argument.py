@@ -61,7 +61,7 @@ class ArgumentReader:
         if kind is not None:
             self.wipe()
 
-    def own(self, array: NDArray[Any]) -> NDArray[Any]:
+    def register(self, array: NDArray[Any]) -> NDArray[Any]:
         """Register a new array to be wiped at the end, and return it."""
         self.owned.append(array)
         return array
@@ -77,7 +77,7 @@ class ArgumentReader:
         """Return ``array`` itself if kernels can read it as ``dtype``, else a registered copy."""
         if array.dtype == dtype and array.flags.c_contiguous and array.flags.aligned:
             return array
-        return self.own(array.astype(dtype, order="C", copy=True))
+        return self.register(array.astype(dtype, order="C", copy=True))
 
     def entries(self) -> ArgumentReader:
         """Return a reader for the entries of a dictionary, which registers its arrays with this one."""

@@ -149,7 +149,7 @@ def _variable(chunk: Any, call: ArgumentReader) -> Strings:
 def _fixed(chunk: Any, call: ArgumentReader) -> Strings:
     width = chunk.type.byte_width
     data = _array(chunk.buffers()[1], np.dtype(np.uint8), chunk.offset * width, len(chunk) * width)
-    offsets = call.own(np.arange(len(chunk) + 1, dtype=np.int64))
+    offsets = call.register(np.arange(len(chunk) + 1, dtype=np.int64))
     offsets *= width
     return Strings(offsets, data)
 
@@ -160,11 +160,11 @@ def _views(chunk: Any, call: ArgumentReader) -> Strings:
     _, table, *buffers = chunk.buffers()
     raw = _array(table, _INT32, 4 * chunk.offset, 4 * len(chunk))
     views = read_only(call.convert(raw, _INT32).reshape(-1, 4))
-    offsets = call.own(np.empty(len(chunk) + 1, np.int64))
+    offsets = call.register(np.empty(len(chunk) + 1, np.int64))
     bad = int(view_offsets(views, np.array([b.size for b in buffers], np.int64), offsets))
     if bad >= 0:
         raise call.refuse("must have Arrow views within the data", bad)
-    packed = call.own(np.empty(int(offsets[-1]), np.uint8))
+    packed = call.register(np.empty(int(offsets[-1]), np.uint8))
     addresses = np.array([b.address for b in buffers], np.uint64)
     gather_views(views, addresses, offsets, packed)
     return Strings(offsets, packed)
@@ -239,12 +239,12 @@ def _joined(pieces: list[NDArray[Any] | Strings], call: ArgumentReader) -> NDArr
         return pieces[0]
     strings = [piece for piece in pieces if isinstance(piece, Strings)]
     if not strings:
-        return call.own(np.concatenate([piece for piece in pieces if isinstance(piece, np.ndarray)]))
-    lengths = call.own(np.concatenate([np.diff(piece.offsets) for piece in strings]))
-    offsets = call.own(np.zeros(lengths.size + 1, np.int64))
+        return call.register(np.concatenate([piece for piece in pieces if isinstance(piece, np.ndarray)]))
+    lengths = call.register(np.concatenate([np.diff(piece.offsets) for piece in strings]))
+    offsets = call.register(np.zeros(lengths.size + 1, np.int64))
     lengths.cumsum(out=offsets[1:])
     used = [piece.data[piece.offsets[0] : piece.offsets[-1]] for piece in strings]
-    return Strings(offsets, call.own(np.concatenate(used)))
+    return Strings(offsets, call.register(np.concatenate(used)))
 
 
 def _read_polars(data: Any, call: ArgumentReader) -> list[InputColumn]:

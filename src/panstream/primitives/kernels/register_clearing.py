@@ -34,11 +34,11 @@ def x86_64() -> str:
         cmpl $$1, %edx
         jb 1f
         je 2f
-        {_each("vpxord %zmm{0}, %zmm{0}, %zmm{0}", range(16, 32))}
-        {_each("kxorw %k{0}, %k{0}, %k{0}", range(8))}
+        {_repeat_line("vpxord %zmm{0}, %zmm{0}, %zmm{0}", range(16, 32))}
+        {_repeat_line("kxorw %k{0}, %k{0}, %k{0}", range(8))}
     2:  vzeroall
         jmp 3f
-    1:  {_each("pxor %xmm{0}, %xmm{0}", range(16))}
+    1:  {_repeat_line("pxor %xmm{0}, %xmm{0}", range(16))}
     3:  movq %rsp, %r8
         cmpq %r11, %rsp
         ja 6f
@@ -64,13 +64,13 @@ def x86_64() -> str:
         pxor %xmm1, %xmm1
         pcmpeqb %xmm0, %xmm1
         pmovmskb %xmm1, %eax
-        {_each("pxor %xmm{0}, %xmm{0}", range(8))}
+        {_repeat_line("pxor %xmm{0}, %xmm{0}", range(8))}
         movl $${BLOCK // 8}, %ecx
         movq %rsp, %rdi
         cmpl $$0xffff, %eax
         jne 4b
     6:  movq %r8, %rsp
-        {_each("xorl %{0}, %{0}", ("eax", "ecx", "edi", "r8d", "r9d", "r10d"))}
+        {_repeat_line("xorl %{0}, %{0}", ("eax", "ecx", "edi", "r8d", "r9d", "r10d"))}
     """
 
 
@@ -80,8 +80,8 @@ def aarch64() -> str:
     The lower halves of v8 to v15 belong to the caller under the calling convention, so only the upper are cleared.
     """
     return f"""
-        {_each("movi v{0}.2d, #0", [*range(8), *range(16, 32)])}
-        {_each("mov v{0}.8b, v{0}.8b", range(8, 16))}
+        {_repeat_line("movi v{0}.2d, #0", [*range(8), *range(16, 32)])}
+        {_repeat_line("mov v{0}.8b, v{0}.8b", range(8, 16))}
         mov x9, sp
         cmp x9, x2
         b.hi 6f
@@ -112,7 +112,7 @@ def aarch64() -> str:
         mov sp, x10
         b 3b
     6:  mov sp, x9
-        {_each("mov x{0}, #0", range(9, 16))}
+        {_repeat_line("mov x{0}, #0", range(9, 16))}
     """
 
 
@@ -120,7 +120,7 @@ def _lines(line: str, count: int) -> str:
     return "\n".join([line] * count)
 
 
-def _each(line: str, names: Any) -> str:
+def _repeat_line(line: str, names: Any) -> str:
     return "\n".join(line.format(name) for name in names)
 
 

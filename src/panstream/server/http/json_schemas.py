@@ -32,7 +32,7 @@ def _maybe(kind: str) -> dict[str, Any]:
 
 
 _TEXT = {"type": "string"}
-_WHOLE = {"type": "integer"}
+_INTEGER = {"type": "integer"}
 _NUMBER = {"type": "number"}
 _FLAG = {"type": "boolean"}
 _TIME = {"type": "string", "format": "date-time"}
@@ -45,7 +45,7 @@ _COVERED = {**_FLAG, "description": "Whether the copy is covered as an announced
 _RELEASE = {
     "query": {**_TEXT, "description": "The query's name."},
     "series": {**_TEXT, "description": "The query's name and the group: `visits [region=north]`."},
-    "number": {**_WHOLE, "description": "1, 2, ... within its series."},
+    "number": {**_INTEGER, "description": "1, 2, ... within its series."},
     "time": {**_TIME, "description": "When it was published."},
     "value": {
         **_maybe("number"),
@@ -74,7 +74,7 @@ _RELEASE = {
         _pair(_TIME, "Begin and end."),
         "Periods in which the configuration did not contain the query, whose rows it has not seen.",
     ),
-    "at_most_beyond": {**_WHOLE, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
+    "at_most_beyond": {**_INTEGER, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
     "description": {
         **_TEXT,
         "description": "What is known in words, where it is not a number with an interval around it.",
@@ -116,8 +116,8 @@ _CLAIM = {
             "unannounced": _MANY,
             "announced": _MANY,
             "per_phase": _FLAG,
-            "machines": _WHOLE,
-            "together": _WHOLE,
+            "machines": _INTEGER,
+            "together": _INTEGER,
             "freezes": {
                 **_FLAG,
                 "description": "True: an announced copy is covered only if no row was applied between the copy and the "
@@ -143,7 +143,7 @@ _QUERY = {
     "algorithm": _TEXT,
     "why": {**_TEXT, "description": "Why this algorithm was chosen."},
     "claim": _ref("Claim"),
-    "state_bytes": _WHOLE,
+    "state_bytes": _INTEGER,
     "series": _list(_TEXT, "One per group, and in it one per output; the query's name if there are none."),
     "outputs": _list(
         _object(
@@ -158,7 +158,7 @@ _QUERY = {
     "releases": _object(
         {
             "planned": {**_maybe("integer"), "description": "Per series; null for windows, which never end."},
-            "made": _WHOLE,
+            "made": _INTEGER,
         }
     ),
     "every": {**_maybe("number"), "description": "Seconds between releases, if by schedule."},
@@ -184,7 +184,7 @@ SCHEMAS: dict[str, Any] = {
     "Applied": _object(
         {
             "new": {**_FLAG, "description": "False if this batch was applied before."},
-            "rows": {**_WHOLE, "description": "Rows read, bad ones included."},
+            "rows": {**_INTEGER, "description": "Rows read, bad ones included."},
             "skipped": _ref("RowNumbers"),
             "late": _ref("RowNumbers"),
         },
@@ -197,13 +197,13 @@ SCHEMAS: dict[str, Any] = {
                 **_TEXT,
                 "description": "What batches carry as Panstream-Producer; a new id each time the producer is opened.",
             },
-            "last": {**_WHOLE, "description": "Number of the last batch that was counted; 0 before the first."},
-            "in_flight": {**_WHOLE, "description": "How many batches may be sent before one is answered."},
+            "last": {**_INTEGER, "description": "Number of the last batch that was counted; 0 before the first."},
+            "in_flight": {**_INTEGER, "description": "How many batches may be sent before one is answered."},
         },
         text="A producer that is open under the token that asks.",
     ),
     "Producers": _object({"producers": _list(_ref("Producer"))}),
-    "RowNumbers": _object({"count": _WHOLE, "rows": _list(_WHOLE, "The first 1,000 row numbers, counted from 1.")}),
+    "RowNumbers": _object({"count": _INTEGER, "rows": _list(_INTEGER, "The first 1,000 row numbers, counted from 1.")}),
     "Claim": _object(_CLAIM, optional=("assumption",), text="What is promised, to whom, against whom."),
     "Query": _object(_QUERY),
     "Queries": _object(
@@ -295,9 +295,9 @@ SCHEMAS: dict[str, Any] = {
                         "name": _TEXT,
                         "epsilon": _EPSILON,
                         "delta": _NUMBER,
-                        "windows": {**_WHOLE, "description": "States that can hold rows of one period."},
-                        "open": {**_WHOLE, "description": "Of these, how many one copy can show."},
-                        "opening": {**_WHOLE, "description": "How many more it can show before a row came."},
+                        "windows": {**_INTEGER, "description": "States that can hold rows of one period."},
+                        "open": {**_INTEGER, "description": "Of these, how many one copy can show."},
+                        "opening": {**_INTEGER, "description": "How many more it can show before a row came."},
                         "answers": {**_EPSILON_OR_NULL, "description": "Loss to the answers of one window."},
                         "joint": {**_EPSILON_OR_NULL, "description": "Loss to a copy of it and its answers."},
                         "contributions": {**_maybe("integer"), "description": "Most rows of one person in a window."},

@@ -117,7 +117,7 @@ class Target:
         try:
             os.kill(self.pid, signal.SIGSTOP)
         except ProcessLookupError:
-            raise self._gone() from None
+            raise self._ended() from None
         except PermissionError:
             raise self._forbidden() from None
         pause = threading.Event()
@@ -139,7 +139,7 @@ class Target:
     def check_alive(self) -> None:
         """Raise InvalidParameter if the process has ended."""
         if _state(f"/proc/{self.pid}/stat") in "ZX":
-            raise self._gone()
+            raise self._ended()
 
     def mappings(self) -> list[_Mapping]:
         """Return the mappings that can contain data of the process: all except those of the kernel and of devices.
@@ -150,10 +150,10 @@ class Target:
             try:
                 lines = file.read().splitlines()
             except ProcessLookupError:
-                raise self._gone() from None
+                raise self._ended() from None
         entries = [match.groups() for line in lines if (match := _LINE.fullmatch(line))]
         if not entries:
-            raise self._gone()
+            raise self._ended()
         mappings = [
             _Mapping(start=int(start, 16), end=int(end, 16), permissions=permissions, path=path)
             for start, end, permissions, path in entries
@@ -172,12 +172,12 @@ class Target:
         if mapping.shared_memory and not mapping.anonymous:
             yield mapping.start, mapping.end
             return
-        only_own = not (mapping.anonymous or mapping.writable or read_only)
+        only_written = not (mapping.anonymous or mapping.writable or read_only)
         around = -(-margin // _PAGE) if mapping.anonymous else 0
 
         def pieces() -> Iterator[tuple[int, int]]:
             for base in range(mapping.start, mapping.end, _BLOCK * _PAGE):
-                held = self._touched(base, min(mapping.end, base + _BLOCK * _PAGE), only_own)
+                held = self._touched(base, min(mapping.end, base + _BLOCK * _PAGE), only_written)
                 edges = np.flatnonzero(np.diff(np.concatenate(([False], held, [False])).astype(np.int8)))
                 for first, last in edges.reshape(-1, 2).tolist():
                     start = max(mapping.start, base + (first - around) * _PAGE)
@@ -195,7 +195,7 @@ class Target:
             except OSError:
                 got = -1
             if got == 0:
-                raise self._gone()
+                raise self._ended()
             if got < 0:
                 got = min(len(piece) - done, next_address // _PAGE * _PAGE + _PAGE - next_address)
                 piece[done : done + got] = bytes(got)
@@ -203,25 +203,25 @@ class Target:
                     self.unread_bytes += got
             done += got
 
-    def _touched(self, start: int, end: int, only_own: bool) -> NDArray[np.bool_]:
-        """Return for each page whether it has contents; with ``only_own``, contents that are in no file."""
+    def _touched(self, start: int, end: int, only_written: bool) -> NDArray[np.bool_]:
+        """Return for each page whether it has contents; with ``only_written``, contents that are in no file."""
         count = -(-(end - start) // _PAGE)
         data = os.pread(self._pagemap, count * 8, start // _PAGE * 8)
         entries = np.zeros(count, np.uint64)
         entries[: len(data) // 8] = np.frombuffer(data, np.uint64)
         held: NDArray[np.bool_] = ((entries & (_PRESENT | _SWAPPED)) != 0) & ((entries & _GUARD) == 0)
-        return held & ((entries & _FILE) == 0) if only_own else held
+        return held & ((entries & _FILE) == 0) if only_written else held
 
     def _open(self, name: str) -> int:
         try:
             return os.open(f"/proc/{self.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, ProcessLookupError):
-            raise self._gone() from None
+            raise self._ended() from None
         except PermissionError:
             self.check_alive()  # the /proc entries of a process that has ended belong to root
             raise self._forbidden() from None
 
-    def _gone(self) -> InvalidParameter:
+    def _ended(self) -> InvalidParameter:
         return InvalidParameter(f"pid must name a process that runs until the scan is over, got pid={self.pid}")
 
     def _forbidden(self) -> NotSupported:

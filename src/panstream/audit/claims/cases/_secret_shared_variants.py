@@ -120,7 +120,7 @@ class Noisy(SharedViews):
         return SharedViews.common(self, rng, kind, memory)[0], "begun" if kind == "rows" else memory
 
 
-class DrawnOnce(Noisy):
+class DrawnInFirstStep(Noisy):
     """Cells are noisy at the start, and exact after an update."""
 
     def drawn(self, change: Dealt, rng: NoiseSource, released: int, memory: Any) -> Dealt:
@@ -143,24 +143,24 @@ class Retried(SharedViews):
         if kind == "rows" and memory is None:
             return (*next_state[:3], state[:3]), opened, handled
         if kind == "answers" and not isinstance(memory, str):
-            return self.given_up(memory, opened, handled)
+            return self.aborted(memory, opened, handled)
         return next_state, opened, handled
 
-    def given_up(self, previous_state: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
+    def aborted(self, previous_state: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
         """Return the previous shares; the dealer gets neither participant's share of the answer."""
         return (*previous_state, "retry"), (), {"A": handled["A"], "B": handled["B"], "F": handled["F"][:-1]}
 
 
-class DrawnAgain(Retried):
+class RedrawnOnRetry(Retried):
     """The first participant reconstructs an answer before the commit, and the retry draws it again."""
 
-    def given_up(self, previous_state: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
+    def aborted(self, previous_state: Key, opened: Key, handled: dict[str, Key]) -> tuple[Key, Key, dict[str, Key]]:
         """Add the reconstructed answer to the view of the first participant."""
-        next_state, _, seen = super().given_up(previous_state, opened, handled)
+        next_state, _, seen = super().aborted(previous_state, opened, handled)
         return next_state, (), {**seen, "A": (*seen["A"], opened)}
 
 
-class NoiseAgain(SharedViews):
+class ReusedNoise(SharedViews):
     """Every answer has the noise of the first one, as if a retry reused it with other rows."""
 
     noise: tuple[Key, Key] | None = None

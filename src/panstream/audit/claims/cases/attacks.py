@@ -117,11 +117,11 @@ def _rewound(algorithm: OptBern, first: bool) -> bool:
 
 def _explains(algorithm: OptBern, seen: NDArray[np.uint8], word: int, ids: list[int]) -> bool:
     for steps in range(1, _MAX_WORDS):
-        again = _StoredGenerator(_StoredGenerator.rewind(word, steps))
-        monitor = Monitor(algorithm, rng=again)
+        replayed = _StoredGenerator(_StoredGenerator.rewind(word, steps))
+        monitor = Monitor(algorithm, rng=replayed)
         if ids:
             monitor.update(ids)
-        if again.word == word and np.array_equal(monitor.state.bits, seen):
+        if replayed.word == word and np.array_equal(monitor.state.bits, seen):
             return True
     return False
 

@@ -43,11 +43,13 @@ def _case(name: str, algorithm: Any, scenarios: Sequence[Scenario], *, high: int
     return case_of(algorithm, window=(-1, high + 1), name=name, scenarios=scenarios, sampled=sampled, quick_runs=1_000)
 
 
-def _variants(kind: Callable[..., Any], name: str, nothing: Step, come: Step, leave: Step) -> Iterator[Case]:
+def _variants(kind: Callable[..., Any], name: str, nothing: Step, appear: Step, leave: Step) -> Iterator[Case]:
     """Yield the options that all algorithms with one bit per user have in common."""
-    yield _case(f"{name}, three releases", kind(epsilon=1.0, releases=3), presence_scenarios(nothing, come, releases=3))
-    yield _case(f"{name}, deletions", kind(epsilon=1.0, deletions=True), presence_scenarios(nothing, come, leave))
-    scenarios = presence_scenarios(nothing, come, announced=1)
+    yield _case(
+        f"{name}, three releases", kind(epsilon=1.0, releases=3), presence_scenarios(nothing, appear, releases=3)
+    )
+    yield _case(f"{name}, deletions", kind(epsilon=1.0, deletions=True), presence_scenarios(nothing, appear, leave))
+    scenarios = presence_scenarios(nothing, appear, announced=1)
     yield _case(f"{name}, one announced intrusion", kind(epsilon=2.0, announced=1), scenarios)
 
 

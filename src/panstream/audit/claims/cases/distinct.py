@@ -55,19 +55,19 @@ def _case(option: str, algorithm: BitmapCounter, scenarios: list[Scenario], *, r
 def _bitmaps() -> Iterator[Case]:
     user = _id_in(Bitmap(epsilon=1.0, buckets=1, levels=1), 0)
     nothing = update([])
-    come = update([user])
+    appear = update([user])
     twice = update([user, user])
     for kind in (Bitmap, TogglingBitmap):
         toggling = kind is TogglingBitmap
-        actions = (nothing, update(insert=[user]), update(delete=[user])) if toggling else (nothing, come, twice)
+        actions = (nothing, update(insert=[user]), update(delete=[user])) if toggling else (nothing, appear, twice)
         yield _case("", kind(epsilon=1.0, buckets=1, levels=1), presence_scenarios(*actions))
         if not toggling:
             levels = kind(epsilon=1.0, buckets=1, levels=2)
             yield _case("two levels", levels, presence_scenarios(nothing, update([_id_in(levels, 1)])))
         released = kind(epsilon=1.0, buckets=1, levels=1, releases=2)
-        yield _case("two releases", released, presence_scenarios(nothing, come, releases=2))
+        yield _case("two releases", released, presence_scenarios(nothing, appear, releases=2))
         phases = kind(epsilon=2.0, buckets=1, levels=1, announced=1)
-        yield _case("one announced intrusion", phases, presence_scenarios(nothing, come, announced=1), reach=0)
+        yield _case("one announced intrusion", phases, presence_scenarios(nothing, appear, announced=1), reach=0)
         split = kind(epsilon=1.0, epsilon_state=0.5, buckets=1, levels=1)
         yield _case("given split", split, presence_scenarios(*(actions if toggling else actions[:2])))
         shard = kind(epsilon=1.0, buckets=2, levels=1, shards=2, owned=1)

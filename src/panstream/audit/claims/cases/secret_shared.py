@@ -21,14 +21,14 @@ from panstream.algorithms.secret_shared.share_rules import Dealt, OverwrittenBit
 from panstream.audit.claims.case import Case, ExactLoss
 from panstream.audit.claims.cases._secret_shared_variants import (
     BlindedAlike,
-    DrawnAgain,
-    DrawnOnce,
+    DrawnInFirstStep,
     MaskedAlike,
     Named,
-    NoiseAgain,
     Noisy,
     OneNoise,
+    RedrawnOnRetry,
     Retried,
+    ReusedNoise,
     Unblinded,
     Unmasked,
 )
@@ -40,7 +40,7 @@ _NOISE = DiscreteLaplace.at_most(math.log(2))
 _ONE = math.log(3 / 2)
 _CAPPED = math.log(5 / 4)
 _BOTH = math.log(3) + math.log(1 - 3 / 4 + 3 / 4 * 3 / 2)  # one copy of both shares of noised cells, and one answer
-_NOTHING, _COMES, _LEAVES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1), (1, 0)))
+_NOTHING, _APPEARS, _LEAVES = ((np.array([h], np.uint8), np.array([v], np.uint8)) for h, v in ((0, 0), (1, 1), (1, 0)))
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ _ARRIVES = (np.zeros(1, np.uint8),), (np.full(1, 2, np.uint8),)
 
 
 def _sound() -> Iterator[Case]:
-    present = (_NOTHING, _COMES)
+    present = (_NOTHING, _APPEARS)
     moved = SaturatingCounters(cells=1, tau=2, low=1, noise=_NOISE, ring=Ring(2))
     twice = [looks for looks in covered_looks(3) if {who for who, _, epoch in looks if epoch in (1, 3)} < {"A", "B"}]
     for name, claimed, measure in (
-        ("bits", _ONE, _Measure(_bits(), ("rows", "answers"), (_NOTHING, _COMES, _LEAVES))),
+        ("bits", _ONE, _Measure(_bits(), ("rows", "answers"), (_NOTHING, _APPEARS, _LEAVES))),
         ("two answers", 2 * _ONE, _Measure(_bits(releases=2), ("rows", "answers", "answers"), present, twice)),
         ("thermometers", _CAPPED, _Measure(_of(moved, width=2), ("rows", "answers"), _ARRIVES)),
         ("sums", _CAPPED, _Measure(_of(_sum(1, 2)), ("rows", "idle", "answers"), _ADDED)),
@@ -146,7 +146,7 @@ def _mistakes() -> Iterator[Case]:
         max_active_steps: int | None = 1,
     ) -> Case:
         program: Any = tuple(steps.split("-"))
-        actions = _ADDED if views is sums else (_NOTHING, _COMES)
+        actions = _ADDED if views is sums else (_NOTHING, _APPEARS)
         measure = _Measure(views, program, actions, [looks], max_active_steps)
         return Case(name=name, kind="control", claimed=claimed, exact=measure, represents=represents)
 
@@ -203,20 +203,20 @@ def _mistakes() -> Iterator[Case]:
     watched = [(a, period, number) for period in ("epoch", "step") for number in range(5)]
     yield case(
         "Release drawn again after a crash, two machines", "a machine that opens an answer before the step is decided",
-        _bits(DrawnAgain, modulus=2), "-".join(_RETRY), watched, claimed=_CAPPED,
+        _bits(RedrawnOnRetry, modulus=2), "-".join(_RETRY), watched, claimed=_CAPPED,
         max_active_steps=None,
     )  # fmt: skip
     yield case(
         "Noise used again for other rows", "a retry that draws no noise and has other rows",
-        _bits(NoiseAgain, 2, 2), "rows-answers-rows-answers", watched, claimed=2 * _CAPPED,
+        _bits(ReusedNoise, 2, 2), "rows-answers-rows-answers", watched, claimed=2 * _CAPPED,
     )  # fmt: skip
     yield case(
         "Noisy cells, both machines twice", "two epochs in which both machines are seen", _bits(Noisy), "rows-rows",
         [(who, "epoch", epoch) for who in (a, b) for epoch in (1, 2)], claimed=_BOTH,
     )  # fmt: skip
     yield case(
-        "Cells drawn at the start only", "noise that an arrival replaces by the truth", _bits(DrawnOnce), "rows-rows",
-        [(a, "epoch", 2), (b, "epoch", 2)], claimed=_BOTH,
+        "Cells drawn at the start only", "noise that an arrival replaces by the truth", _bits(DrawnInFirstStep),
+        "rows-rows", [(a, "epoch", 2), (b, "epoch", 2)], claimed=_BOTH,
     )  # fmt: skip
     yield Case(
         name="Half of the noise from each machine",

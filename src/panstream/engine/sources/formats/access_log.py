@@ -39,7 +39,7 @@ CADDY = b'"logger":"http.log.access'
 LINE = re.compile(rb"\S+ \S+ \S+ \[\d{2}/[A-Z][a-z]{2}/\d{4}:")
 VISITOR = "visitor"
 _KEY = np.uint64(0)  # need not be secret: algorithms hash it again, and it is wiped with the rows
-_COLUMN_INDEX = {name: at for at, name in enumerate(COLUMNS)} | {VISITOR: 0}
+_COLUMN_INDEX = {name: index for index, name in enumerate(COLUMNS)} | {VISITOR: 0}
 # Keys of Caddy's JSON: of a line, of its request, and of the request's headers.
 _OUTER = ("request", "user_id", "ts", "status", "size")
 _REQUEST = ("headers", "client_ip", "remote_ip", "method", "uri", "proto")

@@ -18,15 +18,15 @@ from panstream.engine.rows.wiping import NOTHING_BORROWED, BorrowedMemory, wipe_
 from panstream.engine.sources.formats.text_columns import parse, validate_utf8, without_views
 from panstream.errors import SourceError
 
-_WHOLE = {kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
-_WHOLE |= {kind.id for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())}
+_INTEGER_TYPES = {kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
+_INTEGER_TYPES |= {kind.id for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())}
 _REAL = {kind.id for kind in (pa.float16(), pa.float32(), pa.float64())}
 _DECIMAL = {kind.id for kind in (pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1))}
 _TEXT = {kind.id for kind in (pa.string(), pa.large_string(), pa.string_view())}
 _BYTES = {kind.id for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))}
 _DATE = {kind.id for kind in (pa.date32(), pa.date64())}
 _TIME = {pa.timestamp("us").id}
-_NUMBER = _WHOLE | _REAL | _DECIMAL
+_NUMBER = _INTEGER_TYPES | _REAL | _DECIMAL
 _READ = {
     "int": _NUMBER,
     "double": _NUMBER,
@@ -126,7 +126,7 @@ Converted = tuple[Any, Mask | None]
 
 _DAY = 86_400_000_000  # microseconds
 _UNITS = {"s": 1_000_000, "ms": 1_000}
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 def from_arrow(
@@ -186,7 +186,7 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
     if kind == "string":
         return parse(array, "string")
     if kind == "int":
-        return (array, None) if is_user and is_.is_uint64(array.type) else _whole(array)
+        return (array, None) if is_user and is_.is_uint64(array.type) else _integers(array)
     if kind == "double":
         return compute.cast(_wide(array), pa.float64(), safe=False), None
     if kind == "binary":
@@ -204,12 +204,12 @@ def _wide(array: Any) -> Any:
     return compute.cast(array, pa.float32()) if pa.types.is_float16(array.type) else array
 
 
-def _whole(array: Any) -> Converted:
+def _integers(array: Any) -> Converted:
     array = _wide(array)
     source_type = array.type
     bad = None
     if pa.types.is_uint64(source_type):
-        array, bad = _only(array, numeric_view(array) <= np.uint64(_MOST))
+        array, bad = _only(array, numeric_view(array) <= np.uint64(_MAX_INT64))
     elif pa.types.is_floating(source_type):
         numbers = numeric_view(array)
         with np.errstate(invalid="ignore"):  # signalling NaNs
@@ -218,7 +218,7 @@ def _whole(array: Any) -> Converted:
     elif pa.types.is_decimal(source_type):
         good = compute.equal(compute.trunc(array), array)
         if source_type.precision - source_type.scale > 18:
-            ends = [pa.array([end]).cast(pa.decimal256(19, 0)) for end in (-_MOST - 1, _MOST)]
+            ends = [pa.array([end]).cast(pa.decimal256(19, 0)) for end in (-_MAX_INT64 - 1, _MAX_INT64)]
             for end, within in zip(ends, (compute.greater_equal, compute.less_equal), strict=True):
                 good = compute.and_(good, within(array, end[0]))
         array, bad = _only(array, boolean_bytes(good))
@@ -248,8 +248,8 @@ def _time(array: Any) -> Converted:
 def _scaled(integers: Any, factor: int) -> Converted:
     """Return times in microseconds, from units of ``factor`` microseconds."""
     numbers = numeric_view(integers)
-    integers, bad = _only(integers, (numbers <= _MOST // factor) & (numbers >= -(_MOST // factor)))
-    values = np.where(np.abs(numeric_view(integers)) <= _MOST // factor, numeric_view(integers), 0) * factor
+    integers, bad = _only(integers, (numbers <= _MAX_INT64 // factor) & (numbers >= -(_MAX_INT64 // factor)))
+    values = np.where(np.abs(numeric_view(integers)) <= _MAX_INT64 // factor, numeric_view(integers), 0) * factor
     valid = arrow_mask(boolean_bytes(integers.is_valid())).buffers()[1] if integers.null_count else None
     return pa.Array.from_buffers(pa.timestamp("us"), len(integers), [valid, pa.py_buffer(values)]), bad
 

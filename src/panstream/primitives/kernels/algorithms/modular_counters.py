@@ -87,14 +87,14 @@ def draw_start(
 
     The prime is 3 modulo 4, so -minus² runs over 0 and the non-residues.
     """
-    taken = 0
+    roots_used = 0
     for i in range(counters.size):
         if coins[i]:
-            root = plus[taken] + 1
-            taken += 1
+            root = plus[roots_used] + 1
+            roots_used += 1
             block = multiply(root, root, prime)
         else:
-            root = minus[i - taken]
+            root = minus[i - roots_used]
             block = multiply(root, root, prime)
             block = prime - block if block else block
         counters[i] = block * width + (offsets[i] if width > 1 else 0)

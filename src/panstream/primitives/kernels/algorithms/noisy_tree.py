@@ -100,14 +100,14 @@ def advance(
                 accumulators[level, part] += values[slot, part]
         level = 0
         while True:
-            own_draws = float(draws[level] + 1)
+            level_draws = float(draws[level] + 1)
             below_draws = 0.0
             trust = 1.0  # weight of the node's own sum against that of its children
             if level > 0:
                 below_draws = sums[level - 1, width]
-                trust = below_draws / (below_draws + own_draws)
+                trust = below_draws / (below_draws + level_draws)
                 sums[level - 1, width] = 0.0
-            sums[level, width] += own_draws * below_draws / (below_draws + own_draws) if level > 0 else own_draws
+            sums[level, width] += level_draws * below_draws / (below_draws + level_draws) if level > 0 else level_draws
             for part in range(width):
                 node_sum = accumulators[level, part] + noise[used]
                 used += 1

@@ -183,8 +183,8 @@ def bernoulli_exp_any(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint6
     """Draw Bernoulli(exp(-gamma / 2**bits)) for any gamma; return (outcome, next word) or (-1, at)."""
     one = np.uint64(1) << bits
     while gamma > one:
-        going, pos = _bernoulli_exp(one, bits, words, pos)
-        if going != 1:
-            return going, pos
+        outcome, pos = _bernoulli_exp(one, bits, words, pos)
+        if outcome != 1:
+            return outcome, pos
         gamma -= one
     return _bernoulli_exp(gamma, bits, words, pos)

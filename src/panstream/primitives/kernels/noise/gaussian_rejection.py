@@ -131,9 +131,9 @@ def add_from_candidates(
             unclear |= ((above == np.uint64(0)) & (below < _NEAR)) | ((above == _ALL) & (below > _ALL - _NEAR))
             tail = (rest >> np.uint64(TAIL_SHIFT)) & np.uint64((1 << TAIL_BITS) - 1)
             unclear |= (word == _LAST) & (tail == np.uint64((1 << TAIL_BITS) - 1))
-            taken = np.int64(not (refused | done))
+            accepted = np.int64(not (refused | done))
             sign = np.int64(1) - np.int64((words[pos] & _ONE) << _ONE)
-            noise += taken * sign * np.int64(size)
+            noise += accepted * sign * np.int64(size)
             done |= not refused
             pos += WORDS
         if unclear or not done:

@@ -24,8 +24,8 @@ _TRUTHS = (b"true", b"True", b"TRUE", b"1", b"false", b"False", b"FALSE", b"0")
 _WORDS = np.array([int.from_bytes(b"\1" + word, "big") for word in _TRUTHS], np.uint64)
 _TRUE_WORDS = 4
 _LONGEST_WORD = 5
-_MOST = 2**63 - 1
-_SECONDS = _MOST // 1_000_000_000
+_MAX_INT64 = 2**63 - 1
+_SECONDS = _MAX_INT64 // 1_000_000_000
 _POWERS = 10.0 ** np.arange(23)  # exact
 _EXACT = 1 << 53
 _EXTREME = 10_000  # a thousandth of the cap of exponents: beyond that cap numbers are 0 or infinite
@@ -100,7 +100,7 @@ def _any_int(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
         if c < 0x30 or c > 0x39:
             return np.int64(0), False
         value = value * np.uint64(10) + np.uint64(c - 0x30)
-    if value > np.uint64(_MOST) + np.uint64(minus):
+    if value > np.uint64(_MAX_INT64) + np.uint64(minus):
         return np.int64(0), False
     return (np.int64(np.uint64(0) - value) if minus else np.int64(value)), True
 
@@ -306,7 +306,9 @@ def _moment(data: Bytes, pos: int, stop: int) -> tuple[Any, Any]:
     if size <= 26:
         return 1_000_000 * seconds + fraction // 1000, True
     # More than six digits: 64 bits of nanoseconds must hold the time, and it is truncated towards 1970, as in pyarrow.
-    if not -_SECONDS <= seconds <= _SECONDS or (seconds == _SECONDS and fraction > _MOST - 1_000_000_000 * _SECONDS):
+    if not -_SECONDS <= seconds <= _SECONDS or (
+        seconds == _SECONDS and fraction > _MAX_INT64 - 1_000_000_000 * _SECONDS
+    ):
         return np.int64(0), False
     nanoseconds = 1_000_000_000 * seconds + fraction
     return (-(-nanoseconds // 1000) if nanoseconds < 0 else nanoseconds // 1000), True

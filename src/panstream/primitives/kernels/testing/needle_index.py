@@ -75,8 +75,8 @@ def _bits(spread: np.uint64) -> np.uint64:
 @njit(cache=True, nogil=True)
 def _load(words: NDArray[np.uint64], pos: int) -> np.uint64:
     """Return the eight bytes from byte ``pos`` on, the first one lowest."""
-    turn = np.uint64((pos & 7) << 3)
-    return np.uint64((words[pos >> 3] >> turn) | ((words[(pos >> 3) + 1] << _ONE) << (np.uint64(63) - turn)))
+    shift = np.uint64((pos & 7) << 3)
+    return np.uint64((words[pos >> 3] >> shift) | ((words[(pos >> 3) + 1] << _ONE) << (np.uint64(63) - shift)))
 
 
 @njit(cache=True, nogil=True)
