@@ -47,17 +47,18 @@ NEEDS = {  # start of a test's path: a program that it talks to, and the Debian 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if not item.path.is_relative_to(TESTS):
-            continue
-        path = item.path.relative_to(TESTS).as_posix()
-        for prefix, (program, package) in NEEDS.items():
-            if f"{path}::{item.name}".startswith(prefix) and shutil.which(program, path=SEARCH_PATH) is None:
-                item.add_marker(pytest.mark.skip(reason=f"{program} is not installed (Debian: {package})"))
+    missing = {
+        f"tests/{prefix}": pytest.mark.skip(reason=f"{program} is not installed (Debian: {package})")
+        for prefix, (program, package) in NEEDS.items()
+        if shutil.which(program, path=SEARCH_PATH) is None
+    }
+    for item, (prefix, skip) in itertools.product(items, missing.items()):
+        if item.nodeid.startswith(prefix):
+            item.add_marker(skip)
     # Longest files first: a long file that starts last would run while the other workers have nothing left to do.
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow") is not None)
+    slow = {_file(item.nodeid) for item in items if item.get_closest_marker("slow") is not None}
     costs = json.loads(COSTS.read_text())
-    items.sort(key=lambda item: (-costs.get(_file(item.nodeid), 0), slow[item.path] == 0))
+    items.sort(key=lambda item: (-costs.get(file := _file(item.nodeid), 0), file not in slow))
 
 
 def _file(nodeid: str) -> str:
