@@ -2,9 +2,9 @@
 
 Per package: files, lines of code without docstrings and comments, top-level classes and functions, and the public
 ones of them (no underscore in the name or the module). The walk counts the named functions, files and packages of
-panstream that run in `panstream run` on a small CSV file, and in one POST to a server from its first byte to the
-answer. Compiled kernels count once, where they are called. Modules outside of packages count as one package, as in
-the table.
+panstream that run in `panstream run` on a small CSV file, in one POST to a server from its first byte to the answer,
+and in `panstream query` on the file. Compiled kernels count once, where they are called. Modules outside of packages
+count as one package, as in the table.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ window = "1 hour"
 [store]
 directory = "state"
 """
+SQL = "SELECT COUNT(DISTINCT user), COUNT(*)"
 ROWS = "user,at,page\n" + "".join(
     f"u{n},2024-05-06 {n % 24:02}:00:00,{'home' if n % 3 else 'help'}\n" for n in range(500)
 )
@@ -85,11 +86,11 @@ def code_lines(text: str, tree: ast.Module) -> int:
                 and isinstance(first.value.value, str)
             ):
                 documentation.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    found: set[int] = set()
+    lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in NOT_CODE:
-            found.update(range(token.start[0], token.end[0] + 1))
-    return len(found - documentation)
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - documentation)
 
 
 def measure(root: Path) -> dict[str, Counter[str]]:
@@ -139,12 +140,12 @@ def walk(source: Path, directory: Path, command: list[str], *, post: bool) -> li
 
 def main() -> None:
     """Print the table, and the walks if they are asked for."""
-    given = [each for each in sys.argv[1:] if not each.startswith("-")]
-    source = Path(given[0] if given else Path(__file__).parents[1]).resolve() / "src"
+    directories = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    source = Path(directories[0] if directories else Path(__file__).parents[1]).resolve() / "src"
     packages = measure(source / "panstream")
     total: Counter[str] = sum(packages.values(), Counter())
     print(f"{'package':<16}{'files':>7}{'code':>8}{'definitions':>13}{'public':>8}")
-    for name, package in [*sorted(packages.items(), key=lambda each: -each[1]["code"]), ("all", total)]:
+    for name, package in [*sorted(packages.items(), key=lambda entry: -entry[1]["code"]), ("all", total)]:
         print(
             f"{name:<16}{package['files']:>7}{package['code']:>8,}{package['definitions']:>13,}{package['public']:>8,}"
         )
@@ -158,15 +159,16 @@ def main() -> None:
     for title, command, post in (
         ("run", ["run", "panstream.toml", "rows.csv"], False),
         ("a POST", ["serve", "panstream.toml", "--port", "0"], True),
+        ("query", ["query", f"{SQL} FROM 'rows.csv'", "--epsilon", "1", "--user", "user"], False),
     ):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "panstream.toml").write_text(CONFIG)
             (Path(folder) / "rows.csv").write_text(ROWS)
-            met = walk(source, Path(folder), command, post=post)
-        named = {(file, name) for file, name, _ in met if not name.endswith(">")}  # no lambdas or comprehensions
-        places = {Path(file).relative_to(source / "panstream") for file, _ in named}
-        spots = {place.parts[0] if len(place.parts) > 1 else "(top)" for place in places}
-        print(f"{title}: {len(named)} functions in {len(places)} files of {len(spots)} packages")
+            entered = walk(source, Path(folder), command, post=post)
+        named = {(file, name) for file, name, _ in entered if not name.endswith(">")}  # no lambdas or comprehensions
+        files = {Path(file).relative_to(source / "panstream") for file, _ in named}
+        met = {file.parts[0] if len(file.parts) > 1 else "(top)" for file in files}
+        print(f"{title}: {len(named)} functions in {len(files)} files of {len(met)} packages")
 
 
 if __name__ == "__main__":
