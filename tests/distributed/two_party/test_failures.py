@@ -131,7 +131,7 @@ def test_a_pending_step_of_another_try(tmp_path: Path, transport: InProcessTwoPa
     stale = {"verb": "round", "stream": "s", "step": 3, "attempt": 1, "round": 0, "last": True, "after": [0, 0]}
     task = {"kind": "rows", "started": {}, "dropped": [], "answered": []}
     reply, _ = unpack(transport.second.answer(pack({**stale, "task": task})))
-    assert "do not fit" in reply["refused"] or "not newer" in reply["refused"]
+    assert "do not match" in reply["refused"] or "not newer" in reply["refused"]
     goes_on(tmp_path, transport, 3)
     assert transport.second._in_doubt is None
 

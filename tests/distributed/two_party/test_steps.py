@@ -208,7 +208,7 @@ def test_machines_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     transport.close()
     (tmp_path / "b" / "state.sealed").write_bytes(snapshot)  # a backup of one machine is restored
     transport = InProcessTwoPartyTransport(tmp_path, "s")
-    with pytest.raises(TwoPartyError, match="do not fit"):
+    with pytest.raises(TwoPartyError, match="do not match"):
         opened(tmp_path, transport)
     transport.close()
     for name in ("a", "b"):  # both machines' directories are gone
@@ -267,5 +267,5 @@ def test_refused_configurations(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=reason):
             plan_all(read_config({**whole, "stream": stream, "query": [query]}))
-    with pytest.raises(NotSupported, match="kept by two machines"):
+    with pytest.raises(NotSupported, match="held by two machines"):
         Engine(read_config(whole))

@@ -451,7 +451,7 @@ def test_a_topic_whose_messages_are_gone(broker: Broker) -> None:
     first._commit_marks(marks)
     second = source(broker.url(topic))
     second.resume({first._producer: marks.last.position(5)})
-    with pytest.raises(SourceError, match="the broker has no more what comes next"):
+    with pytest.raises(SourceError, match="the next messages are no longer on the broker"):
         list(itertools.islice(second.batches(), 1_000))
 
 

@@ -186,7 +186,7 @@ def test_two_readers_of_one_name(broker: Mosquitto) -> None:
     next(first)
     second = source(broker, client="same").batches()
     next(second)
-    with pytest.raises(ConnectionLost, match="another client that connects as 'same'"):
+    with pytest.raises(ConnectionLost, match="another client connects as 'same'"):
         for _ in range(20):
             next(first)
             next(second)

@@ -123,7 +123,7 @@ def test_parts_of_bins_are_counted_as_they_are_drawn() -> None:
         ({"age": "old"}, "a range such as"),
         ({"age": "65..40"}, "begin before it ends"),
         ({"age": 200}, "inside its declared edges"),
-        ({"age": "90..95"}, "says nothing"),
+        ({"age": "90..95"}, "probability of 0 under the model"),
         ({"weight": "3"}, "no attribute"),
     ],
 )
