@@ -3,7 +3,7 @@
     python -m benchmarks.accuracy.web_profiles [--runs 100] [--data DIRECTORY] [--out FILE]
 
 First what is planned at 1,000, 10,000 and 100,000 visitors a day. Then the page views of a real log (NASA, 1 August
-1995; the bundled sample of 6 hours, or 13 hours if DIRECTORY has nasa_19950801.tsv.gz) are sent as beacons, with and
+1995; the bundled sample, or all of it if DIRECTORY has nasa_19950801.tsv.gz) are sent as beacons, with and
 without numbers of browsers, and answers are compared with counts made one by one. A cap leaves out what one browser
 sends beyond it: intervals are about what is counted, and the bias is how much less that is than all.
 """
