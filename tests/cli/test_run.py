@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import importlib
 import json
 import os
 import pkgutil
@@ -121,7 +122,7 @@ def test_rows_taken_in_after_the_last_answer_are_told_of(here: Path) -> None:
 
 
 MOMENTS = [
-    "panstream.engine.config.config.load_config",
+    "panstream.engine.planner.person_division.load_divided_config",
     "panstream.engine.runtime.ingest.open_configured_source",
     "panstream.engine.runtime.selector.Selector.__init__",
     "panstream.engine.runtime.engine.Engine.__init__",
@@ -138,6 +139,11 @@ def test_an_interrupt_before_the_first_step_is_noticed(
     here: Path, monkeypatch: pytest.MonkeyPatch, moment: str, number: int, swallowed: bool
 ) -> None:
     """The signal's exit code and no row taken, wherever it finds the command, and whoever swallows what is raised."""
+    for module in (
+        "adhoc",
+        "runtime.selector",
+    ):  # imported while a moment is patched, they would hold the patch for good
+        importlib.import_module(f"panstream.engine.{module}")
     owner, name = moment.rsplit(".", 1)
     target: Any = pkgutil.resolve_name(owner)
     real = getattr(target, name)
