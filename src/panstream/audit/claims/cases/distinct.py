@@ -106,6 +106,10 @@ def _sketches() -> Iterator[Case]:
     come = update([user])
     streams = enumerate_streams([None, None, release()], [nothing, come, update([user, user])])
     yield _case("", sketch, [Scenario(streams)], reach=0)
+    shard = SketchBitmap(epsilon=1.0, buckets=2, levels=1, shards=2, owned=1)
+    other = _id_in(shard, 0)
+    actions = [update([other]), update([_id_in(shard, 1), other])]
+    yield _case("a shard", shard, [Scenario(enumerate_streams([None, None, release()], actions))], reach=0)
     yield case_of(
         _PublishedAsStored(epsilon=1.0, buckets=1, levels=1),
         enumerate_streams([None, None, release()], [nothing, come]),
