@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, boolean_bytes, compute, null_of, pa
 from panstream.engine.config.config import StreamConfig
-from panstream.engine.rows.row_gather import take_rows
+from panstream.engine.rows.row_gather import numbers_of, take_rows
 from panstream.engine.rows.wiping import NOTHING_BORROWED, BorrowedMemory, wipe_array
 from panstream.errors import InvalidParameter
 from panstream.primitives.memory.scratch import clear_registers
@@ -270,7 +270,7 @@ class RowBatch:
         ids = self.ids
         if keep.all():
             return ids, False
-        return take_rows(ids, np.flatnonzero(keep))
+        return take_rows(ids, numbers_of(keep))
 
     def split(self, rows: int) -> tuple[RowBatch, RowBatch]:
         """Split after ``rows`` rows, before selection; this batch must not be used any more."""

@@ -40,6 +40,15 @@ def take_rows(column: Any, rows: NDArray[np.int64]) -> tuple[Any, bool]:
     return taken, not shares(getattr(taken, "indices", taken), column)
 
 
+def numbers_of(keep: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the numbers of the selected rows; faster than NumPy, whose loop branches."""
+    from panstream.primitives.kernels.sources.row_selection import selected_rows
+
+    rows = np.empty(int(np.count_nonzero(keep)) + 1, np.int64)
+    selected_rows(read_only(keep), rows)
+    return rows[:-1]
+
+
 def _numbers(numbers: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     # In the default mode, NumPy would make another copy.
     return np.take(numbers, rows, out=np.empty(rows.size, numbers.dtype), mode="clip")

@@ -97,6 +97,19 @@ def sort_rows(
 
 
 @njit(cache=True, nogil=True)
+def selected_rows(keep: NDArray[np.bool_], rows: Rows) -> None:
+    """Write the numbers of the selected rows; ``rows`` has one element more than those, which becomes 0.
+
+    Bound: one write per row, selected or not: a mispredicted branch would take longer.
+    """
+    count = 0
+    for row in range(keep.size):
+        rows[count] = row
+        count += keep[row]
+    rows[count] = 0
+
+
+@njit(cache=True, nogil=True)
 def selected_offsets(offsets: NDArray[np.int32], rows: Rows, out: NDArray[np.int32]) -> int:
     """Write the offsets of the strings of different rows, one after the other; return the bytes of all of them."""
     total = np.int32(0)
