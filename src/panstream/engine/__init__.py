@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from panstream.engine.config.config import Config as Config
     from panstream.engine.config.config import load_config as load_config
     from panstream.engine.config.config import read_config as read_config
+    from panstream.engine.planner.person_division import divide_person_budget as divide_person_budget
+    from panstream.engine.planner.person_period import planned_person_total as planned_person_total
+    from panstream.engine.planner.query_plan import plan_all as plan_all
     from panstream.engine.reporting.explain import explain as explain
     from panstream.engine.reporting.export import answers as answers
     from panstream.engine.rows.row_batch import RowSchema as RowSchema
@@ -28,9 +31,12 @@ _MODULES = {
     "Selector": "panstream.engine.runtime.selector",
     "TableSource": "panstream.engine.sources",
     "answers": "panstream.engine.reporting.export",
+    "divide_person_budget": "panstream.engine.planner.person_division",
     "explain": "panstream.engine.reporting.explain",
     "ingest": "panstream.engine.runtime.ingest",
     "load_config": "panstream.engine.config.config",
+    "plan_all": "panstream.engine.planner.query_plan",
+    "planned_person_total": "panstream.engine.planner.person_period",
     "read_config": "panstream.engine.config.config",
 }
 

@@ -16,6 +16,7 @@ from panstream.algorithms.randomized_bits import BitState, CoinPair
 from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
 from panstream.errors import BudgetExhausted, NotSupported
+from panstream.primitives import validation as checks
 from panstream.primitives.inputs import ItemBatch, items
 from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.noise import DiscreteLaplace, NoiseSource
@@ -77,6 +78,7 @@ class SketchBitmap(BitmapCounter):
 
     def __post_init__(self) -> None:
         self.check()
+        checks.require_positive(epsilon=self.epsilon)
         self.coins  # noqa: B018  # refuses an epsilon out of range
 
     @property

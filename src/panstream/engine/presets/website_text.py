@@ -38,7 +38,7 @@ def to_text(proposal: Proposal) -> str:
         claim = candidate.plan.claim
         spent = rounded_up(claim.epsilon) + (f", {claim.delta:.0e}" if claim.delta else "")
         errors = (exactness[n].get(candidate.question.name, "-") for n in sizes)
-        share = candidate.share.epsilon
+        share = replace(total, shares=(candidate.share,)).epsilon
         sum_ = "not bounded" if math.isinf(share) else rounded_up(share)
         rows.append((candidate.question.name, candidate.window, candidate.protects, spent, *errors, sum_))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -59,6 +59,7 @@ def to_text(proposal: Proposal) -> str:
             f"one visitor, any 30 days, {'the questions about visitors' if total.unbounded else 'all questions'}, "
             "one intrusion: epsilon "
             f"{rounded_up(bounded.epsilon)}{f', delta {bounded.stated_delta:.0e}' if bounded.stated_delta else ''}"
+            f"{', less than the sum of the column' if bounded.stated_delta else ''}"
         ]
     if total.unbounded:
         lines += [
