@@ -117,6 +117,23 @@ def test_two_machines_cap_every_users_rows_exactly(tmp_path: Path, transport: In
                 assert engine.release("q")[0].record["value"] == exact
 
 
+def test_two_machines_cap_every_users_rows_in_each_group(tmp_path: Path, transport: InProcessTwoPartyTransport) -> None:
+    """A user with many rows counts at most three times in every group; the claim adds up the groups."""
+    given = {**KNOWN, **CAPPED, "by": "w", "groups": {"w": [1, 2]}}
+    config = read_config(asked(tmp_path, "w, COUNT(*)", given))
+    (plan,) = plan_all(config)
+    assert plan.claim.epsilon == pytest.approx(2.0)
+    ids = np.concatenate([np.repeat(np.arange(40), 2), np.repeat(5, 100), np.repeat(np.arange(10, 30), 4)])
+    groups = np.arange(ids.size) % 2
+    with open_engine(config, transport=transport, zero_noise=True) as engine:
+        half = ids.size // 2
+        for number, part in enumerate((slice(None, half), slice(half, None))):
+            engine.apply(rows(["q"], ids[part], groups=groups[part], producer="p", sequence=number))
+        answers = [release.record["value"] for release in engine.release("q")]
+    exact = [np.minimum(np.bincount(ids[groups == group]), 3).sum() for group in (0, 1)]
+    assert answers == exact
+
+
 def test_a_cap_needs_two_machines(tmp_path: Path) -> None:
     whole = asked(tmp_path, "COUNT(*)", {**KNOWN, **CAPPED})
     del whole["stream"]["machines"], whole["two_party"]
