@@ -4,8 +4,8 @@
 
 First what is planned at 1,000, 10,000 and 100,000 visitors a day. Then the page views of a real log (NASA, 1 August
 1995; the bundled sample, or all of it if DIRECTORY has nasa_19950801.tsv.gz) are sent as beacons, with and
-without numbers of browsers, and answers are compared with counts made one by one. A cap leaves out what one browser
-sends beyond it: intervals are about what is counted, and the bias is how much less that is than all.
+without numbers of browsers and to two machines, and answers are compared with counts made one by one. A cap leaves
+out what one browser sends beyond it: intervals are about what is counted, and the bias is how much less that is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import argparse
 import csv
 import gzip
 import re
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +27,8 @@ from typing import Any
 import pyarrow as pa
 
 from panstream.algorithms.planning.tables import format_table
+from panstream.distributed.two_party.local import InProcessTwoPartyTransport
+from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.planner.sender_bounds import sender_caps
 from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
@@ -181,7 +186,7 @@ def day_config(profile: str, visitors: int) -> Config:
     values = propose_queries(spec(profile, visitors)).config()
     names = ("visitors per day", "page views per day", "sections", "pages")
     values["query"] = [query for query in values["query"] if query["name"] in names]
-    values["store"] = {}
+    values["store"] = {"directory": "state"} if profile == "two machines" else {}  # replaced by a temporary one
     del values["stream"]["budget"]
     return read_config(values)
 
@@ -194,7 +199,7 @@ def measure(views: list[VIEW], config: Config, runs: int) -> dict[tuple[str, str
     wanted = [key for key in truths(views, None) if key[0] in {query.name for query in config.queries}]
     clock = partial(float, views[0][2])
     for _ in range(runs):
-        with Engine(config, clock=clock, elapsed=clock) as engine, Selector(config) as select:
+        with _engine(config, clock) as engine, Selector(config) as select:
             engine.declare("http")
             engine.step()
             engine.apply(select(rows), commit=False)
@@ -209,6 +214,20 @@ def measure(views: list[VIEW], config: Config, runs: int) -> dict[tuple[str, str
                 for each in count_names(release, engine.log.table(query, release.number), looked):
                     found.setdefault((query, each["name"]), []).append((each["value"], *each["interval"]))
     return found
+
+
+@contextmanager
+def _engine(config: Config, clock: Callable[[], float]) -> Iterator[Engine]:
+    """Open an engine on this machine, or on two that are simulated in this process."""
+    if not config.stream.machines:
+        with Engine(config, clock=clock, elapsed=clock) as engine:
+            yield engine
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        transport = InProcessTwoPartyTransport(Path(folder), config.stream.name)
+        stored = replace(config, directory=Path(folder) / "front")
+        with open_engine(stored, transport=transport, clock=clock, elapsed=clock) as engine:
+            yield engine
 
 
 def measured(views: list[VIEW], profile: str, runs: int) -> str:
@@ -235,7 +254,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     views = views_of(SAMPLE if given.data is None else given.data / NASA)
-    text = "\n\n".join([planned(), *(measured(views, profile, given.runs) for profile in PROFILES[:2])])
+    text = "\n\n".join([planned(), *(measured(views, profile, given.runs) for profile in PROFILES)])
     print(text)
     if given.out is not None:
         given.out.write_text(text + "\n")
