@@ -92,7 +92,7 @@ def sketch_coins(epsilon: float) -> SketchCoins:
     (Kairouz, Oh, Viswanath 2015), so no other coins allow better answers.
 
     >>> round(sketch_coins(1.0).joint_loss, 3)
-    2.748
+    2.747
     """
     checks.require_positive(epsilon=epsilon)
     if math.isinf(epsilon):

@@ -174,8 +174,8 @@ def test_a_server_that_is_killed_again_and_again(tmp_path: Path) -> None:
         ({}, r"\[sink\]: url is missing"),
         ({"url": "kafka://host"}, r"\[sink\] url: a Kafka topic is given as kafka://host:port/topic"),
         ({"url": "kafka://me:secret@host/t"}, r"\[sink\] url: credentials for Kafka go into the file"),
-        ({"url": "kafka://host/t", "table": "a"}, r"\[sink\] table, group and begin mean nothing"),
-        ({"url": "kafka://host/t?group=a"}, r"\[sink\] table, group and begin mean nothing"),
+        ({"url": "kafka://host/t", "table": "a"}, r"\[sink\] table, group and begin have no meaning"),
+        ({"url": "kafka://host/t?group=a"}, r"\[sink\] table, group and begin have no meaning"),
         ({"url": "sqlite:a.db", "directory": None}, r"\[sink\] needs \[store\] directory"),  # a log that lasts
     ],
 )
