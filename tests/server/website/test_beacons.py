@@ -61,7 +61,7 @@ releases = 40
 [[query]]
 name = "people"
 sql = "SELECT COUNT(DISTINCT visitor) FROM web"
-epsilon = {EXACT}
+epsilon = {5 * EXACT}
 expected = 1000
 releases = 40
 [store]
