@@ -55,15 +55,15 @@ def share_divergences(shares: Sequence[PersonShare], orders: Numbers, copies: in
     With ``copies`` - 1 copies announced before, further states with Gaussian noise have been copied and refreshed.
     What has a delta and no zCDP takes its epsilon, at all orders.
     """
-    found = np.empty((len(shares), orders.size))
+    divergences = np.empty((len(shares), orders.size))
     losses = [share.loss for share in shares]
     gaussian = [index for index, loss in enumerate(losses) if loss is not None and loss.rho_joint is not None]
     pure = [index for index, loss in enumerate(losses) if loss is not None and not loss.delta]
     rest = sorted({*range(len(shares))} - {*gaussian, *pure})
-    found[gaussian] = _gaussian_parts([shares[index] for index in gaussian], orders, copies)
-    found[pure] = _pure_parts([shares[index] for index in pure], orders)
-    found[rest] = np.array([shares[index].epsilon for index in rest]).reshape(-1, 1)
-    return found
+    divergences[gaussian] = _gaussian_parts([shares[index] for index in gaussian], orders, copies)
+    divergences[pure] = _pure_parts([shares[index] for index in pure], orders)
+    divergences[rest] = np.array([shares[index].epsilon for index in rest]).reshape(-1, 1)
+    return divergences
 
 
 def _gaussian_parts(shares: Sequence[PersonShare], orders: Numbers, copies: int) -> Numbers:
@@ -95,8 +95,8 @@ def _pure_parts(shares: Sequence[PersonShare], orders: Numbers) -> Numbers:
         return np.asarray(states * pure_renyi(losses / states * (1.0 + _MARGIN), orders))
 
     split = windows * of_states(answers) + open_ * of_states(after) + opening * of_states(np.minimum(unused, after))
-    found: Numbers = np.minimum(np.minimum(added, split), windows * of_states(joint))
-    return found
+    divergences: Numbers = np.minimum(np.minimum(added, split), windows * of_states(joint))
+    return divergences
 
 
 def renyi_epsilon(shares: Sequence[PersonShare], delta: float, copies: int = 1) -> float:
@@ -104,24 +104,24 @@ def renyi_epsilon(shares: Sequence[PersonShare], delta: float, copies: int = 1) 
 
     Any order gives a valid epsilon, so the search for the best one needs no proof.
     """
-    left = delta_left(shares, delta)
-    if not left > 0.0:
+    remaining = delta_left(shares, delta)
+    if not remaining > 0.0:
         return math.inf
 
     def epsilons(orders: Numbers) -> Numbers:
         total: Numbers = share_divergences(shares, orders, copies).sum(axis=0) * (1.0 + _MARGIN)
-        return total + conversion(orders, left)
+        return total + conversion(orders, remaining)
 
     orders = order_grid(_FIRST_ORDERS)
-    found = epsilons(orders)
-    best = float(found.min())
+    values = epsilons(orders)
+    best = float(values.min())
     for _ in range(_REFINEMENTS):
-        at = int(np.argmin(found))
-        low, high = orders[max(at - 1, 0)] - 1.0, orders[min(at + 1, orders.size - 1)] - 1.0
+        index = int(np.argmin(values))
+        low, high = orders[max(index - 1, 0)] - 1.0, orders[min(index + 1, orders.size - 1)] - 1.0
         orders = 1.0 + np.geomspace(low, high, _REFINED_ORDERS)
         orders = np.maximum(orders, LEAST_ORDER)
-        found = epsilons(orders)
-        best = min(best, float(found.min()))
+        values = epsilons(orders)
+        best = min(best, float(values.min()))
     return max(best, 0.0) * (1.0 + _MARGIN) + _MARGIN
 
 
