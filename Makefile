@@ -20,7 +20,7 @@ help:
 	@echo "make soak     long forms of the tests, then 30 minutes of load on a server that is killed every 20 seconds"
 	@echo "make fuzz     coverage-guided fuzzing of every parser, five minutes each"
 	@echo "make two-machines  run two machines, a front end and an intruder as processes"
-	@echo "make spark    count distinct users of a Spark DataFrame and compare with one process"
+	@echo "make spark    kill a Spark job that sends rows, compare its speed, and count a DataFrame's distinct users"
 	@echo "make kafka    the tests of the Kafka source and sink against a real broker, from npm"
 	@echo "make proofs   check the machine-checked proofs with Coq, and that wrong ones are refused"
 	@echo "make flower   run three hospitals as Flower nodes, with TLS and node keys"
@@ -106,11 +106,12 @@ release: $(STAMP)
 
 # Spark is heavy and needs Java 17, so it has an environment of its own and is not part of make test.
 .PHONY: spark
-spark:
+spark: $(VENV)/.core
 	@command -v java >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless; }
 	$(PYTHON) -m venv $(VENV)-spark
 	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
 	$(VENV)-spark/bin/python experiments/cluster_spark.py
+	$(VENV)-spark/bin/python experiments/spark_sink.py
 
 # make test uses the broker inside the client library; a real one needs Java and npm.
 .PHONY: kafka

@@ -29,6 +29,7 @@ PACKAGES = (
 )
 MODULES = (
     "panstream.distributed.sharded.spark",
+    "panstream.distributed.spark",
     "panstream.errors",
     *(
         f"panstream.testing.{module.name}"

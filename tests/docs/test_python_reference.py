@@ -17,7 +17,12 @@ DOCSTRINGS = runpy.run_path(str(EXTENSION))
 PACKAGES = {
     "networks": ["panstream.models.networks"],
     "federated": ["panstream.models.federated"],
-    "cluster": ["panstream.distributed", "panstream.distributed.sharded", "panstream.distributed.two_party"],
+    "cluster": [
+        "panstream.distributed",
+        "panstream.distributed.sharded",
+        "panstream.distributed.spark",
+        "panstream.distributed.two_party",
+    ],
     "engine": ["panstream.engine"],
     "privacy": ["panstream.privacy"],
     "core": ["panstream.core"],

@@ -30,6 +30,14 @@ class Batch:
     refusal: RequestRejected | None = None  # why an empty batch is sent under its number
 
 
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A connection, and the batch that it delivers."""
+
+    connection: HttpConnection
+    batch: Batch | None = None
+
+
 class BatchSequence:
     """The batches of one producer, numbered in the order in which they were added, over all connections.
 

@@ -22,7 +22,9 @@ from panstream.errors import (
     import_optional,
     translate_errors,
 )
+from panstream.primitives import validation as checks
 
+ARROW = "application/vnd.apache.arrow.stream"
 COMPRESSIONS = (None, "gzip", "zstd")
 _RETRIED_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 LINES = "application/x-ndjson"
@@ -210,6 +212,34 @@ def as_batches(rows: Any) -> list[Any]:
         if type(rows).__module__.partition(".")[0] == "pandas":
             return list(pa.Table.from_pandas(rows, preserve_index=False).to_batches())
     raise InvalidBatch("rows must be a mapping of columns, a list of dicts, or an Arrow, pandas or polars table")
+
+
+def check_options(
+    batch_rows: int, connections: int, pace: float | None, compression: str | None, *, stores: bool, counts: object
+) -> None:
+    """Raise InvalidParameter if an option of a client is out of range; ``stores`` says whether it has a counts_file."""
+    if batch_rows < 1 or connections < 1:
+        raise InvalidParameter(f"batch_rows and connections must be positive, got {batch_rows} and {connections}")
+    if pace is not None:
+        checks.require_positive(pace=pace)
+    if compression not in COMPRESSIONS:
+        raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
+    if stores and counts is None:
+        raise InvalidParameter('counts_file needs contributions, such as {"1 day": 8}')
+
+
+def take_rows(pending: list[Any], most: int) -> list[Any]:
+    """Remove and return the first ``most`` rows of record batches, all if there are fewer."""
+    taken = list[Any]()
+    rows = 0
+    while pending and rows < most:
+        batch = pending.pop(0)
+        part = batch.slice(0, most - rows)
+        if part.num_rows < batch.num_rows:
+            pending.insert(0, batch.slice(part.num_rows))
+        taken.append(part)
+        rows += part.num_rows
+    return taken
 
 
 def encode(batches: list[Any], compression: str | None) -> Any:

@@ -101,6 +101,10 @@ class AsyncClient:
         """Add rows, and send full batches."""
         await self._ask(self._client.send, rows)
 
+    async def send_numbered(self, rows: Any, sequence: int) -> bool:
+        """Send rows as one batch of the caller's own number; return False if the server had this number already."""
+        return await self._ask(self._client.send_numbered, rows, sequence)
+
     async def flush(self) -> DeliveryReport:
         """Send all rows; everything is durable on the server when this returns."""
         return await self._ask(self._client.flush)

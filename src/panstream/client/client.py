@@ -13,29 +13,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
+from panstream.client._numbered import NumberedBatches, numbering
 from panstream.client._row_counts import RowCounts, check_unnumbered
-from panstream.client._sequence import Batch, BatchSequence
-from panstream.client._transport import COMPRESSIONS, LINES, HttpConnection, RetryPolicy, as_batches, encode
+from panstream.client._sequence import BatchSequence, Lane
+from panstream.client._transport import (
+    ARROW,
+    LINES,
+    HttpConnection,
+    RetryPolicy,
+    as_batches,
+    check_options,
+    encode,
+    take_rows,
+)
 from panstream.client.delivery_report import DeliveryReport
 from panstream.errors import BatchStatusUnknown, InvalidParameter, PanstreamError, RequestRejected
-from panstream.primitives import validation as checks
 from panstream.primitives.noise.entropy import random_id
 
-_ARROW = "application/vnd.apache.arrow.stream"
 _MAX_PACED = 8  # batches of rows that may be collected when they are sent by the clock
-
-
-@dataclass(slots=True, eq=False)
-class _Sender:
-    """A connection, and the batch that it delivers."""
-
-    connection: HttpConnection
-    batch: Batch | None = None
 
 
 class Client:
@@ -96,14 +95,7 @@ class Client:
         contributions: Mapping[str, int] | None = None,
         counts_file: Path | None = None,
     ) -> None:
-        if batch_rows < 1 or connections < 1:
-            raise InvalidParameter(f"batch_rows and connections must be positive, got {batch_rows} and {connections}")
-        if pace is not None:
-            checks.require_positive(pace=pace)
-        if compression not in COMPRESSIONS:
-            raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
-        if counts_file is not None and contributions is None:
-            raise InvalidParameter('counts_file needs contributions, such as {"1 day": 8}')
+        check_options(batch_rows, connections, pace, compression, stores=counts_file is not None, counts=contributions)
         self._rows = batch_rows
         self._compression = compression
         self._pace = pace
@@ -112,8 +104,10 @@ class Client:
         self._is_anonymous = producer is None  # whether the producer is closed with the client
         name = producer or f"client-{random_id(8).hex()}"
         self._sequence = BatchSequence(name, stream, self._control.clone())
-        self._senders = [_Sender(self._control.clone()) for _ in range(connections)]
-        self._free: deque[_Sender] = deque(self._senders)
+        self._numbered = NumberedBatches(name, stream, self._control, compression)
+        self._numbering: str | None = None  # who numbers batches: "client" or "caller"
+        self._senders = [Lane(self._control.clone()) for _ in range(connections)]
+        self._free: deque[Lane] = deque(self._senders)
         self._freed = threading.Condition()
         self._pool = ThreadPoolExecutor(connections, "panstream-sender")
         self._pending: list[Any] = []
@@ -152,6 +146,7 @@ class Client:
             RequestRejected: If an earlier batch was refused; it is dropped.
             ServerUnreachable: If an earlier batch was not answered; ``flush`` sends it again.
         """
+        self._set_numbering("client")
         self._check()
         for batch in as_batches(rows):
             if self._counts is not None:
@@ -171,6 +166,7 @@ class Client:
         """Send bytes as one batch, unchanged: CSV with its header line, JSON lines or an Arrow stream."""
         if self._pace is not None:
             raise InvalidParameter("bodies are sent as they are and cannot be paced: leave pace out, or send rows")
+        self._set_numbering("client")
         self._check()
         if self._counts is not None:
             body = self._counts.numbered_body(body, content_type, encoding)
@@ -178,6 +174,17 @@ class Client:
         if encoding is not None:
             headers["Content-Encoding"] = encoding
         self._start(self._wait_for_connection(), body, headers)
+
+    def send_numbered(self, rows: Any, sequence: int) -> bool:
+        """Send one batch under the caller's number; return False if the server had this number before.
+
+        For programs that repeat work after a crash. Numbers of a producer are 1, 2, ..., also of batches without rows,
+        and the same number must always have the same rows. After any error, send the batch again under its number.
+        """
+        self._set_numbering("caller")
+        answer = self._numbered.send(rows, sequence)
+        self.sent.add(answer)
+        return bool(answer["new"])
 
     def flush(self) -> DeliveryReport:
         """Send all rows, and batches that were not answered; everything is durable on the server when this returns.
@@ -210,6 +217,10 @@ class Client:
         if self._counts is not None:
             self._counts.close()
 
+    def _set_numbering(self, wanted: str) -> None:
+        bare = self._pace is None and self._counts is None
+        self._numbering = numbering(self._numbering, wanted, named=not self._is_anonymous, bare=bare)
+
     def _capacity(self) -> int:
         """Return how many more rows may be collected; with ``pace``, wait until it is at least one."""
         if self._pace is None:
@@ -232,22 +243,15 @@ class Client:
         except BaseException:
             self._return_connection(sender)
             raise
-        headers = {"Content-Type": LINES if body is None else _ARROW}
+        headers = {"Content-Type": LINES if body is None else ARROW}
         if self._compression is not None and body is not None:
             headers["Content-Encoding"] = self._compression
         self._start(sender, b"" if body is None else body, headers)
 
     def _next_body(self) -> Any:
-        taken = list[Any]()
-        rows = 0
         with self._freed:
-            while self._pending and rows < self._rows:
-                batch = self._pending.pop(0)
-                part = batch.slice(0, self._rows - rows)
-                if part.num_rows < batch.num_rows:
-                    self._pending.insert(0, batch.slice(part.num_rows))
-                taken.append(part)
-                rows += part.num_rows
+            taken = take_rows(self._pending, self._rows)
+            rows = sum(part.num_rows for part in taken)
             self._pending_rows -= rows
         if taken and self._counts is not None:
             try:
@@ -278,7 +282,7 @@ class Client:
             self._failure = failure or self._failure
             self._freed.notify_all()
 
-    def _wait_for_connection(self) -> _Sender:
+    def _wait_for_connection(self) -> Lane:
         """Return an idle connection; wait while all of them are busy, raise if a batch of one is stuck."""
         with self._freed:
             self._freed.wait_for(lambda: self._free or self._failure is not None)
@@ -289,17 +293,17 @@ class Client:
                 raise failure
             return self._free.popleft()
 
-    def _return_connection(self, sender: _Sender) -> None:
+    def _return_connection(self, sender: Lane) -> None:
         with self._freed:
             sender.batch = None
             self._free.append(sender)
             self._freed.notify_all()
 
-    def _start(self, sender: _Sender, body: Any, headers: dict[str, str]) -> None:
+    def _start(self, sender: Lane, body: Any, headers: dict[str, str]) -> None:
         sender.batch = self._sequence.add(body, headers)
         self._submit(sender)
 
-    def _submit(self, sender: _Sender) -> None:
+    def _submit(self, sender: Lane) -> None:
         future = self._pool.submit(self._send, sender)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
@@ -313,7 +317,7 @@ class Client:
             self._submit(sender)
         wait(list(self._under_way))
 
-    def _send(self, sender: _Sender) -> None:
+    def _send(self, sender: Lane) -> None:
         failure: PanstreamError | None = None
         assert sender.batch is not None
         try:

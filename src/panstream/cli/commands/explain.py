@@ -34,6 +34,9 @@ def explain(
     shards: Annotated[
         int | None, typer.Option(help="Also say where a cluster of this many shards keeps the states, and why.", min=1)
     ] = None,
+    through: Annotated[
+        str | None, typer.Option(help="Also say what an engine that sends the rows holds in clear: spark.")
+    ] = None,
     source: Source = None,
 ) -> None:
     """Print for every query the algorithm and why, memory, expected error, exact claim, and totals per unit."""
@@ -54,6 +57,12 @@ def explain(
             from panstream.distributed.sharded.explain import shard_locations
 
             document["cluster"] = shard_locations(explanation.plans, shards)
+        exposed: list[tuple[str, str]] = []
+        if through is not None:
+            from panstream.distributed.engine_exposure import exposure_lines
+
+            exposed = exposure_lines(through)
+            document["through"] = {"engine": through, **dict(exposed)}
         typer.echo(json.dumps(document, indent=2) if as_json else explanation.text())
         if share and not as_json:
             typer.echo(f"\n{_SHARE.format(share)}")
@@ -63,9 +72,16 @@ def explain(
             typer.echo(f"\nOn this machine states are kept in {memory}.")
         if shards is not None and not as_json:
             typer.echo(f"\non a cluster of {shards} shards")
-            for name, text in [*((entry["name"], entry["why"]) for entry in document["cluster"]), ("public", _PUBLIC)]:
-                for number, line in enumerate(text.splitlines()):
-                    typer.echo(f"  {'' if number else name:<11} {line}")
+            _print_lines([*((entry["name"], entry["why"]) for entry in document["cluster"]), ("public", _PUBLIC)])
+        if exposed and not as_json:
+            typer.echo(f"\nrows that come through {through}: what is in clear there")
+            _print_lines(exposed)
+
+
+def _print_lines(named: list[tuple[str, str]]) -> None:
+    for name, text in named:
+        for number, line in enumerate(text.splitlines()):
+            typer.echo(f"  {'' if number else name:<11} {line}")
 
 
 def check(
