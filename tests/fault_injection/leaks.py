@@ -258,13 +258,13 @@ def _beacons_in_headers(take: Any, *args: Any) -> Any:
     return take(*args)
 
 
-@_leak("commits of followed rows", "panstream.server.ingest.file_follower:FileFollower", "_take", shown_by="follow")
-def _commits_of_followed_rows(take: Any, follower: Any, batch: Any, engine: Any) -> Any:
+@_leak("commits of followed rows", "panstream.server.ingest.source_reader:SourceReader", "_take", shown_by="follow")
+def _commits_of_followed_rows(take: Any, reader: Any, batch: Any, engine: Any) -> Any:
     """Store the state once for every row of a followed file that was selected."""
     previous_hits = _hits
-    taken = take(follower, batch, engine)
+    taken = take(reader, batch, engine)
     for _ in range(_hits - previous_hits):
-        follower._call(lambda now: now.commit())
+        reader._call(lambda now: now.commit())
     return taken
 
 

@@ -45,9 +45,9 @@ from panstream.server.http.connection_limiter import ConnectionLimiter
 from panstream.server.http.file_descriptors import files_for_connections
 from panstream.server.http.protocol import EventProtocol, ServerState
 from panstream.server.ingest.buffer_wiping import GcScheduler
-from panstream.server.ingest.file_follower import FileFollower
 from panstream.server.ingest.jobs import FastPath
 from panstream.server.ingest.request_bodies import BEACONS, RequestBody, parse
+from panstream.server.ingest.source_reader import open_readers
 from panstream.server.service import Service
 from panstream.server.website.beacon_buffer import BeaconBuffer
 from panstream.server.website.privacy_page import privacy_page
@@ -80,7 +80,7 @@ class ServerSettings:
     certificate: Path | None = None
     private_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
-    follow: tuple[str, ...] = ()  # files whose rows are read as they grow, or - for standard input
+    follow: tuple[str, ...] = ()  # growing files, - for standard input, or addresses of Redis, MQTT and Kafka
     format: str | None = None  # of those files
 
 
@@ -101,9 +101,8 @@ class _TlsServer:
         stream = service.config.stream.name
         quotas = QuotaTracker(limits)
         self._beacons: BeaconBuffer | None = None
-        self._follower: FileFollower | None = None
-        if settings.follow:
-            self._follower = FileFollower(service.config, settings.follow, service.worker, self.stop, settings.format)
+        self._readers = open_readers(service.config, settings.follow, service.worker, self.stop, settings.format)
+        service.readers = self._readers
         pages = routes()
         if web is not None:
             period = service.worker.engine.step_length
@@ -146,8 +145,9 @@ class _TlsServer:
         """
         with contextlib.closing(self._listening):
             asyncio.run(self._serve())
-        if self._follower is not None and self._follower.error is not None:
-            raise self._follower.error
+        for error in (reader.error for reader in self._readers):
+            if error is not None:
+                raise error
         if self.worker.dead:
             raise PanstreamError("the server's engine failed, so it stopped; everything acknowledged is stored")
 
@@ -181,8 +181,8 @@ class _TlsServer:
         GcScheduler.start()
         if self._beacons is not None:
             self._beacons.start()
-        if self._follower is not None:
-            self._follower.start()
+        for reader in self._readers:
+            reader.start()
         self.connection_limiter.open(
             self._listening, partial(EventProtocol, self.state, asyncio.get_running_loop()), self._tls
         )
@@ -195,8 +195,8 @@ class _TlsServer:
         await self._finish_requests()
         if self._beacons is not None:
             self._beacons.stop()
-        if self._follower is not None:
-            await self._follower.stop()
+        for reader in self._readers:
+            await reader.stop()
         await self._service.stop()
         GcScheduler.stop()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from panstream.errors import import_optional
 from panstream.server.auth import Limits
 from panstream.server.errors import HttpError, to_json
 from panstream.server.ingest.engine_thread import EngineThread
+from panstream.server.ingest.source_reader import SourceReader
 
 _MAX_QUEUED = 1_000  # events that a slow listener may be behind before it is dropped
 _MAX_LISTENERS = 256
@@ -52,6 +53,7 @@ class Service:
     ) -> None:
         self.config = config
         self.listeners = _EventBroadcaster()
+        self.readers: Sequence[SourceReader] = ()
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self.worker = EngineThread(lambda: open_engine(self._published), ended=ended, limits=limits)
@@ -215,7 +217,7 @@ def _view(published: Release, config: Config) -> ResultView:
     return views.get(published.query, ResultView())
 
 
-def metrics(engine: Engine, *, failed: bool) -> bytes:
+def metrics(engine: Engine, *, failed: bool, readers: Sequence[SourceReader] = ()) -> bytes:
     """Return the current metrics in Prometheus' text format.
 
     The registry is our own: the library's default collectors expose process statistics that depend on rows, and
@@ -226,6 +228,7 @@ def metrics(engine: Engine, *, failed: bool) -> bytes:
     class _Collector:
         def collect(self) -> Iterator[Any]:
             yield from _families(engine, failed)
+            yield from _sources(readers)
 
     registry = prometheus.CollectorRegistry(auto_describe=False)
     registry.register(_Collector())
@@ -274,6 +277,18 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
             "panstream_sink_copied_time_seconds", "When answers were last copied, in seconds since 1970.", copied
         )
     yield from _answers(engine)
+
+
+def _sources(readers: Sequence[SourceReader]) -> Iterator[Any]:
+    """Yield whether each broker can be reached, a matter of the network and not of rows."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily("panstream_source_up", "0 while rows cannot be read from there.", labels=["source"])
+    for reader in readers:
+        if reader.name is not None:
+            family.add_metric([reader.name], float(reader.up))
+    if family.samples:
+        yield family
 
 
 def _answers(engine: Engine) -> Iterator[Any]:

@@ -14,7 +14,7 @@ import redis
 
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.sources import RedisStreamSource
-from panstream.engine.sources._redis_protocol import RedisConnection
+from panstream.engine.sources._redis_protocol import PASSWORD, RedisConnection
 from panstream.engine.sources.redis_streams import _entry_number
 from panstream.errors import ConnectionLost, InvalidParameter, RedisCommandError, SourceError
 from tests.engine.runtime.streams import good
@@ -289,7 +289,7 @@ def test_a_server_that_restarts(tmp_path: Path) -> None:
     assert len(slept) == 2 + 5
 
 
-def test_passwords_and_databases(tmp_path: Path) -> None:
+def test_passwords_and_databases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Server(tmp_path, "--requirepass", "pass word")
     for url, words in ((own.url, "NOAUTH"), (f"unix://:wrong@{own.path}", "WRONGPASS|invalid")):
         with pytest.raises(RedisCommandError, match=words) as caught:
@@ -306,7 +306,16 @@ def test_passwords_and_databases(tmp_path: Path) -> None:
         named.connect()
         assert named.command("PING") == b"PONG"
         named.close()
+        (tmp_path / "password").write_text("pass word\n")
+        for url in (f"{own.url}?password_file={tmp_path / 'password'}", own.url):
+            by_file = RedisConnection(url)
+            by_file.connect()
+            assert by_file.command("PING") == b"PONG"
+            by_file.close()
+            monkeypatch.setenv(PASSWORD, "pass word")
     own.stop()
+    with pytest.raises(SourceError, match="password_file of the Redis address cannot be read: No such file"):
+        RedisConnection(f"{own.url}?password_file={tmp_path / 'nothing'}")
 
 
 @pytest.mark.slow

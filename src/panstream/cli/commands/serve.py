@@ -38,7 +38,11 @@ def serve(
     private_key: Annotated[Path | None, typer.Option(help="TLS private key, PEM.")] = None,
     follow: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Read rows from this growing file too; - for standard input. Repeatable."),
+        typer.Option(
+            metavar="INPUT",
+            help="Read rows from there too: a growing file, redis://host/db#stream, mqtt://host/topic, "
+            "kafka://host/topic, or - for standard input. Repeatable.",
+        ),
     ] = None,
     format: Format = None,
     cluster: Cluster = None,
@@ -56,7 +60,7 @@ def serve(
 ) -> None:
     """Serve the queries of CONFIG over HTTP: events in, private answers and a dashboard out.
 
-    With --follow, events also come from files as they grow, such as logs.
+    With --follow, events also come from files as they grow, such as logs, and from Redis, MQTT and Kafka.
     Stops on SIGTERM or Ctrl-C, after what is under way is finished and stored. /openapi.json describes the interface.
     """
     if not no_hardening:

@@ -6,15 +6,18 @@ the buffer.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
+from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from panstream.engine.rows.wiping import grow_buffer
 from panstream.errors import ConnectionLost, InvalidParameter, RedisCommandError, SourceError, translate_errors
 
+PASSWORD = "PANSTREAM_REDIS_PASSWORD"  # environment variable
 Reply: TypeAlias = "bytes | int | list[Reply] | None"
 _START_BYTES = 1 << 16
 _REPLY_BYTES = 1 << 28  # a larger reply is refused
@@ -25,7 +28,8 @@ _DEEPEST = 16  # levels of nested lists
 class RedisConnection:
     """A connection to Redis: ``redis://[user:password@]host[:port][/db]``, ``rediss://`` for TLS, or ``unix://path``.
 
-    ``rediss://...?ca=FILE`` trusts the certificates in a file. Passwords never get into messages.
+    ``rediss://...?ca=FILE`` trusts the certificates in a file. ``?password_file=FILE`` or the environment may hold the
+    password, which never gets into messages.
     """
 
     def __init__(self, url: str, *, timeout: float = 10.0) -> None:
@@ -36,6 +40,7 @@ class RedisConnection:
         self._parts = parts
         self._timeout = timeout
         self._ca = options.get("ca", [None])[0]
+        self._password = _password(parts.password, options.get("password_file", [None])[0])
         database = options.get("db", [""])[0] if parts.scheme == "unix" else parts.path.lstrip("/")
         if database and not database.isdigit():
             raise InvalidParameter("url: the number of the database must be a whole number")
@@ -62,9 +67,9 @@ class RedisConnection:
             OSError,
             lambda error: ConnectionLost(f"Redis could not be reached: {error.strerror or type(error).__name__}"),
         )
-        if self._parts.password is not None:
+        if self._password is not None:
             user = [unquote(self._parts.username)] if self._parts.username else []
-            self.command("AUTH", *user, unquote(self._parts.password))
+            self.command("AUTH", *user, self._password)
         if self._database:
             self.command("SELECT", self._database)
 
@@ -180,3 +185,16 @@ class RedisConnection:
             return plain
         context = ssl.create_default_context(cafile=self._ca)
         return context.wrap_socket(plain, server_hostname=parts.hostname)
+
+
+def _password(from_address: str | None, file: str | None) -> str | None:
+    """Return the password: of the address, of the file that it names, or of the environment."""
+    if from_address is not None:
+        return unquote(from_address)
+    if file is None:
+        return os.environ.get(PASSWORD)
+    return translate_errors(
+        lambda: Path(file).read_text().strip(),
+        OSError,
+        lambda error: SourceError(f"password_file of the Redis address cannot be read: {error.strerror}"),
+    )

@@ -48,6 +48,7 @@ class EventSource(ABC):
         self._poll = poll
         self._clock = clock
         self._sleep = sleep
+        self.name: str | None = None  # of a broker's stream or topic
         self._applied: dict[str, int] = {}
         self._stopped = False
 

@@ -98,7 +98,8 @@ class KafkaSource(EventSource):
         self._max_outage = max_outage
         self._wait = min(_TIMEOUT, max_outage)
         self._wall = wall
-        self._producer = f"kafka:{self._address.topic}:{self._address.group}"
+        self.name = f"kafka:{self._address.topic}"
+        self._producer = f"{self.name}:{self._address.group}"
         self._client: Any = None
         self._messages = MessageBuffer(schema, "key")
         self._message_positions = list[tuple[int, int]]()
@@ -297,7 +298,7 @@ class KafkaSource(EventSource):
             raise SourceError(f"the Kafka broker refused: {self._refused}")
         if self._unreachable_since is None:
             self._unreachable_since = self._clock()
-        if self._clock() - self._unreachable_since > self._max_outage:
+        if self._stopped or self._clock() - self._unreachable_since > self._max_outage:
             raise ConnectionLost(f"the Kafka broker has not answered for {self._max_outage:g} seconds")
         self._sleep(0.05)
 

@@ -92,6 +92,7 @@ class MqttSource(EventSource):
         super().__init__(schema, **settings)
         import_optional("paho.mqtt.client", "reading from MQTT", "mqtt")
         self._address = _address(url)
+        self.name = f"mqtt:{self._address.topic}"
         self._parser = JsonParser(schema)
         self._retries = retries
         self._client: Any = None
@@ -150,7 +151,7 @@ class MqttSource(EventSource):
 
     def _failed(self, what: str) -> None:
         self._failures += 1
-        if self._failures > self._retries:
+        if self._stopped or self._failures > self._retries:
             raise ConnectionLost(what)
 
     def _lost(self) -> None:

@@ -52,7 +52,8 @@ class RedisStreamSource(EventSource):
         self._stream = stream
         self._group = group
         self._consumer = consumer
-        self._producer = f"redis:{stream}:{group}"
+        self.name = f"redis:{stream}"
+        self._producer = f"{self.name}:{group}"
         self._retries = retries
         self._cursor = b"0-0"  # the last entry received; later ones that are pending were lost with a connection
         self._catching_up = True
@@ -164,7 +165,7 @@ class RedisStreamSource(EventSource):
                     self._connection.connect()
                 return call()
             except ConnectionLost:
-                if attempt == self._retries:
+                if self._stopped or attempt == self._retries:
                     raise
             self._catching_up = True
             self._sleep(min(2.0, 0.1 * 2**attempt))

@@ -260,7 +260,8 @@ class _Handlers:
         return _json(content, 503 if status in ("failed", "stopping") else 200)
 
     async def metrics(self, request: Request) -> Response:
-        text = await self._worker.call(lambda engine: metrics(engine, failed=self._worker.failed))
+        readers = self._service.readers
+        text = await self._worker.call(lambda engine: metrics(engine, failed=self._worker.failed, readers=readers))
         return Response(text, media_type=_METRICS)
 
     async def description(self, request: Request) -> Response:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from panstream.cli.app import app
 from panstream.engine.storage.snapshot_store import SnapshotStore
-from panstream.errors import InvalidParameter, SourceError
+from panstream.errors import SourceError
 from panstream.server.auth import Limits
 from panstream.server.server import ServerSettings, make_server
 from panstream.testing.memory import make_needles, scan
@@ -80,12 +80,6 @@ def test_what_cannot_be_followed_stops_the_server(tmp_path: Path) -> None:
     settings = ServerSettings(port=0, limits=Limits(), follow=(str(tmp_path / "packed.json"),))
     with pytest.raises(SourceError, match="a compressed file cannot be followed"):
         make_server(config, settings).run_until_stopped()
-
-
-def test_streams_elsewhere_are_not_followed(tmp_path: Path) -> None:
-    settings = ServerSettings(port=0, limits=Limits(), follow=("redis://127.0.0.1/0#visits",))
-    with pytest.raises(InvalidParameter, match="only files and standard input"):
-        make_server(write_config(tmp_path), settings)
 
 
 class FollowedLog:
