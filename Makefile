@@ -84,14 +84,10 @@ static: $(STAMP)
 	$(BIN)/mypy --strict src/panstream
 	$(BIN)/lint-imports --no-cache
 
-# The first process to read a test rewrites its assertions and stores the bytecode; one does that for all workers.
-$(VENV)/.collected: $(STAMP) $(shell find tests src -name '*.py')
-	@$(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1 || true
-	@touch $@
-
-# With four workers, which wait for processes and clocks of their tests, two cores were idle for a seventh of the time.
-tests: $(VENV)/.collected $(VENV)/.kernels | system
-	$(BIN)/python -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder $(TESTS)
+# One process collects the tests, and five forks of it run them: with four, which wait for processes and clocks of their
+# tests, two cores were idle for a seventh of the time.
+tests: $(STAMP) $(VENV)/.kernels | system
+	$(BIN)/python -m pytest -q -p tests.forked_workers --forks 5 $(TESTS)
 
 bench: $(STAMP) system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches python-dp datafusion chdb

@@ -88,11 +88,16 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt the 600,000 objects of the collected tests from garbage collection until the end.
 
-    A server that a test starts and stops calls ``gc.freeze`` and ``gc.unfreeze`` itself, which would undo that.
+    Before that, kernels of the usual algorithms are loaded if forks will run the tests, so that no fork has to. A server
+    that a test starts and stops calls ``gc.freeze`` and ``gc.unfreeze`` itself, which would undo that.
     """
+    if session.config.getoption("--forks", 0) and len(session.items) > 1_000:
+        from tests.compile_kernels import algorithms_and_scanner
+
+        algorithms_and_scanner()
     _freeze()
     gc.freeze = gc.unfreeze = lambda: None
 

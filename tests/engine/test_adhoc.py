@@ -34,9 +34,14 @@ ROWS = "".join(
 )
 KINDS = {"host": "string", "when": "timestamp", "bytes": "int", "ok": "bool", "price": "double"}
 NAMELESS = {f"column{at}": kind for at, kind in enumerate(KINDS.values())}
-TABLE = duckdb.sql(
-    "SELECT 'h' || (i % 7) AS host, i AS bytes, i % 4 <> 0 AS ok, i / 8.0 AS price FROM range(60) AS t(i)"
-).to_arrow_table()
+TABLE = pa.table(
+    {
+        "host": [f"h{i % 7}" for i in range(60)],
+        "bytes": list(range(60)),
+        "ok": [i % 4 != 0 for i in range(60)],
+        "price": [i / 8.0 for i in range(60)],
+    }
+)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Conditions and values: pyarrow and DuckDB agree, ids never reach DuckDB, nothing is quoted when something fails."""
 
 import datetime
+import functools
 import math
 import sys
 
@@ -147,7 +148,10 @@ def tables(draw: st.DrawFn) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-ORACLE = duckdb.connect(config={"threads": 1})
+@functools.cache
+def oracle() -> duckdb.DuckDBPyConnection:
+    """Return DuckDB, whose threads a fork of the collecting process would not have."""
+    return duckdb.connect(config={"threads": 1})
 
 
 @pytest.mark.slow
@@ -158,9 +162,9 @@ def test_pyarrow_and_duckdb_agree(conditions: list[str], table: pa.RecordBatch) 
     quick = masks(table, *conditions)
     slow = masks(table, *conditions, plain=False)
     numbered = pa.table({**{name: table.column(name) for name in TESTED}, "row": range(table.num_rows)})
-    ORACLE.register("numbered", numbered)
+    oracle().register("numbered", numbered)
     for condition, one, two in zip(conditions, quick, slow, strict=True):
-        chosen = ORACLE.execute(f"SELECT row FROM numbered WHERE {condition}").fetchall()
+        chosen = oracle().execute(f"SELECT row FROM numbered WHERE {condition}").fetchall()
         expected = [row in {number for (number,) in chosen} for row in range(table.num_rows)]
         assert one == expected, condition
         assert two == expected, condition
