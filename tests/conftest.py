@@ -91,7 +91,7 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt the 600,000 objects of the collected tests from garbage collection until the end.
 
-    Before that, kernels of the usual algorithms are loaded if forks will run the tests, so that no fork has to. A server
+    Kernels of the usual algorithms are loaded before that if forks will run the tests, so that no fork has to. A server
     that a test starts and stops calls ``gc.freeze`` and ``gc.unfreeze`` itself, which would undo that.
     """
     if session.config.getoption("--forks", 0) and len(session.items) > 1_000:
