@@ -40,7 +40,7 @@ def exported(package: str) -> set[str]:
 FRONT = exported("panstream")
 EXPORTS = {
     "api": FRONT,
-    "algorithms": set(ALGORITHMS) - FRONT,
+    "algorithms": (set(ALGORITHMS) | exported("panstream.algorithms")) - FRONT,
     **{page: set().union(*map(exported, packages)) for page, packages in PACKAGES.items()},
 }
 for page in ("privacy", "core"):

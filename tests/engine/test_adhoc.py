@@ -277,8 +277,16 @@ def test_an_answer_goes_wherever_people_want_it() -> None:
     assert "<caption>" in answer._repr_html_()
     assert "epsilon 1 for one event" in repr(answer)
     assert len(answer.plot().axes) == 1
-    with pytest.raises(panstream.PanstreamError, match="2 answers"):
-        float(answer)
+    for single in (float, lambda several: several.interval()):
+        with pytest.raises(panstream.PanstreamError, match="2 answers"):
+            single(answer)
+
+
+def test_a_single_answer_has_an_interval() -> None:
+    answer = query(TABLE, "SELECT COUNT(*) FROM x", epsilon=1.0)
+    low, high = answer.interval()
+    assert (low, high) == (answer.rows[0]["low"], answer.rows[0]["high"])
+    assert low < high
 
 
 @pytest.mark.parametrize(

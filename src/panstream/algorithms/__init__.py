@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _MODULES = {name: module for name, module in ALGORITHMS.items() if module.startswith(__name__)} | {
     "ContinualDistinct": "panstream.algorithms.continual_users.continual_distinct",
     "DistinctCount": "panstream.algorithms.auto",
+    "RandomizedResponse": "panstream.algorithms.density.randomized_response",
     "Sketch": "panstream.algorithms.distinct.sketch",
     "Statistic": "panstream.algorithms.turnstile.statistic",
     "TopItems": "panstream.algorithms.auto",

@@ -230,8 +230,8 @@ def test_deletes_undo_arrivals() -> None:
     [
         ({"ids": [0, 5, 10]}, "ids", 2),
         ({"ids": [3, -1]}, "ids", 1),
-        ({"ids": [1, 2], "weight": [1, 2]}, "weight", 1),
-        ({"ids": [1, 2], "weight": [0, 1]}, "weight", 0),
+        ({"ids": [1, 2], "weight": [1, -2]}, "weight", 1),
+        ({"ids": [1, 2], "weight": [0, 1]}, "weight must be positive, or -1", 0),
         ({"ids": [1, 2], "weight": [1]}, "weight must have one value per id", None),
         ({"ids": [1], "delete": [1]}, "either ids or insert", None),
         ({}, "ids are missing", None),
@@ -347,3 +347,31 @@ def test_no_state_is_refreshed_more_often_than_it_can_hold() -> None:
             algorithm.refresh_shard(state, algorithm.cells, rng)
         with pytest.raises(NotSupported, match=f"at most {MAX_PHASES} times"):
             algorithm.refresh_shard(state, algorithm.cells, rng)
+
+
+@pytest.mark.parametrize("deletions", [False, True])
+def test_rows_of_any_positive_weight_are_appearances(deletions: bool) -> None:
+    algorithm = OptBern(universe=30, epsilon=math.inf, deletions=deletions, count=True)
+    monitor = algorithm.start()
+    monitor.update([1, 2, 3, 1], weight=[1, 7, 2**62, 300])
+    monitor.update([4, 5], weight=12)
+    if deletions:
+        monitor.update([2], weight=-1)  # one delete is enough, whatever the weight of the insert
+    assert monitor.release().value == (4 if deletions else 5)
+
+
+def test_a_weighted_row_draws_the_coin_of_a_plain_one() -> None:
+    """The same draws, so the same exact loss: the weight of a row is not part of any state."""
+    for weights in ([1, 1, 1], [5, 2, 9]):
+        state = OptBern(universe=8, epsilon=1.0).initial_state(SeededSource(1))
+        algorithm = OptBern(universe=8, epsilon=1.0)
+        algorithm.update(state, algorithm.batch([1, 1, 4], weight=weights), SeededSource(2))
+        assert state.bits.tolist() == _plain_state()
+
+
+def _plain_state() -> list[int]:
+    algorithm = OptBern(universe=8, epsilon=1.0)
+    state = algorithm.initial_state(SeededSource(1))
+    algorithm.update(state, algorithm.batch([1, 1, 4]), SeededSource(2))
+    bits: list[int] = state.bits.tolist()
+    return bits

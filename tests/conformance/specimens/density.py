@@ -39,7 +39,7 @@ def _density() -> list[Specimen]:
             name=name,
             algorithm=algorithm,
             batches=({"ids": list(range(algorithm.population.size // 2))}, {"ids": [0, 0, 1]}, {"ids": []}),
-            bad=(*BAD_IDS, {"ids": [3], "weight": [7]}),
+            bad=(*BAD_IDS, {"ids": [3], "weight": [0]}, {"ids": [3], "weight": [-2]}),
             truth=0.5,
             noiseless=_everyone(replace(algorithm, epsilon=math.inf)),
             canary=CANARY,

@@ -11,6 +11,7 @@ from panstream.algorithms.density.graph_density import GraphDensity
 from panstream.algorithms.density.heavy_fraction import HeavyFraction
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.density.quantised_laplace import QuantisedLaplace
+from panstream.algorithms.density.randomized_response import RandomizedResponse
 from panstream.algorithms.density.refreshable_cropped_mean import RefreshableCroppedMean
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "HeavyFraction",
     "OptBern",
     "QuantisedLaplace",
+    "RandomizedResponse",
     "RefreshableCroppedMean",
 ]

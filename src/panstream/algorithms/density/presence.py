@@ -152,9 +152,10 @@ class Presence(RandomizedBits):
             scatter(state.bits, cells, coins)
 
     def batch(self, ids: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
-        """Check ids, or ``insert=`` and ``delete=`` (inserts first), or ids with ``weight`` +1 or -1 per row.
+        """Check ids, or ``insert=`` and ``delete=`` (inserts first), or ids with a ``weight`` per row.
 
-        Deleting a user who never appeared is allowed: the bit is re-drawn as for an absent user.
+        A row of any positive weight is an appearance: presence does not depend on how often a user appeared. A weight
+        of -1 is a delete. Deleting a user who never appeared is allowed: the bit is re-drawn as for an absent user.
         """
         if ids is not None and (insert is not None or delete is not None):
             raise InvalidBatch("give either ids or insert= and delete=")
@@ -167,14 +168,17 @@ class Presence(RandomizedBits):
             np.full(cells.size, weight, np.int64) if isinstance(weight, int) else weight,
             name="weight",
             lower=-1 if self.deletions else 1,
-            upper=1,
         )
         if weights.size != cells.size:
             raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {cells.size}")
         zeros = np.flatnonzero(weights == 0)
         if zeros.size:
-            raise InvalidBatch("weight must be +1 or -1", row=int(zeros[0]))
-        return PresenceBatch(cells, weights, (*owned, weights) if copied else owned)
+            raise InvalidBatch("weight must be positive, or -1 for a delete", row=int(zeros[0]))
+        owned = (*owned, weights) if copied else owned
+        if not self.deletions:
+            return PresenceBatch(cells, None, owned)
+        signs = np.sign(weights)
+        return PresenceBatch(cells, signs, (*owned, signs))
 
     def _from_inserts_and_deletes(self, insert: Any, delete: Any) -> PresenceBatch:
         if insert is None and delete is None:

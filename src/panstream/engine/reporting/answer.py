@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,10 +53,23 @@ class Answer:
         return iter(self.rows)
 
     def __float__(self) -> float:
+        value = self._single_row()["estimate"]
+        return math.nan if value is None else float(value)
+
+    def interval(self) -> tuple[float, float]:
+        """Return the 95% interval of the only answer; an end that does not exist is infinite.
+
+        Raises:
+            NotSupported: There are several answers, or none; each row has its own ``low`` and ``high``.
+        """
+        row = self._single_row()
+        low, high = row["low"], row["high"]
+        return -math.inf if low is None else float(low), math.inf if high is None else float(high)
+
+    def _single_row(self) -> dict[str, Any]:
         if len(self.rows) != 1:
             raise NotSupported(f"there are {len(self.rows)} answers; take one of them, or to_pandas()")
-        value = self.rows[0]["estimate"]
-        return float("nan") if value is None else float(value)
+        return self.rows[0]
 
     @property
     def columns(self) -> tuple[str, ...]:
