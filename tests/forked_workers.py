@@ -63,6 +63,7 @@ class _Worker:
 class _Workers:
     def __init__(self, session: pytest.Session, files: deque[list[pytest.Item]]) -> None:
         self._session = session
+        self._index = {id(item): number for number, item in enumerate(session.items)}
         self._files = files
         self._workers: list[_Worker] = []
         self._numbers = itertools.count()
@@ -132,7 +133,8 @@ class _Workers:
                 following = self._files.popleft() if self._files else None
                 if following is not None:
                     worker.files.append(following)
-                worker.connection.send(None if following is None else [item.nodeid for item in following])
+                # Numbers, not names: schemathesis gives several items the same name.
+                worker.connection.send(None if following is None else [self._index[id(item)] for item in following])
 
     def _ended(self, worker: _Worker) -> None:
         """Report the test that ended its process, and run what is left of its file in a new one."""
@@ -188,7 +190,6 @@ def _serve(session: pytest.Session, connection: Connection, items: list[pytest.I
     capture.stop_global_capturing()
     capture.start_global_capturing()
     capture.suspend_global_capture()
-    by_name = {item.nodeid: item for item in session.items}
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
         while items:
             following: list[pytest.Item] = []
@@ -197,7 +198,7 @@ def _serve(session: pytest.Session, connection: Connection, items: list[pytest.I
                     return
                 if next_item is None:  # fixtures that the next file needs too stay, so it is fetched before this test
                     connection.send(("next file",))
-                    following = [by_name[name] for name in connection.recv() or []]
+                    following = [session.items[number] for number in connection.recv() or []]
                     next_item = following[0] if following else None
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
             items = following

@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 
 from panstream.algorithms.planning.tables import format_table
-from panstream.client._transport import encode
+from panstream.client.transport import encode
 
 CONFIG = """
 [stream]

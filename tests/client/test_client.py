@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import panstream
 from panstream.cli.app import app
-from panstream.client._transport import RetryPolicy
+from panstream.client.transport import RetryPolicy
 from panstream.errors import BatchStatusUnknown, InvalidBatch, InvalidParameter, RequestRejected, ServerUnreachable
 from panstream.primitives.certificates import Authority
 from tests.server.ingest.test_batch_order import TIMED, timed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import panstream
-from panstream.client._transport import RetryPolicy
+from panstream.client.transport import RetryPolicy
 from panstream.errors import InvalidParameter, RequestRejected
 from tests.server.server_live import Live, served, write_config
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import panstream
 from panstream.cli.app import app
 from panstream.client._row_counts import RowCounts
-from panstream.client._transport import RetryPolicy
+from panstream.client.transport import RetryPolicy
 from panstream.errors import InvalidBatch, InvalidParameter, StoreDamaged, StoreError, StoreLocked
 from panstream.primitives.sender_counts import COLUMN
 from tests.engine.runtime.test_sender_bounds import DAY, START, K, bounded, config, exactly

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from panstream.client._transport import RetryPolicy
 from panstream.client.delivery_report import DeliveryReport
+from panstream.client.transport import RetryPolicy
 from panstream.distributed import spark
 from panstream.errors import InvalidParameter
 from panstream.server.auth import Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from panstream.client._transport import ARROW, LINES, HttpConnection, as_batches, encode
+from panstream.client.transport import ARROW, LINES, HttpConnection, as_batches, encode
 from panstream.errors import InvalidParameter, RequestRejected
 from panstream.primitives import validation as checks
 

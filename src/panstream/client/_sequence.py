@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from panstream.client._transport import LINES, HttpConnection
+from panstream.client.transport import LINES, HttpConnection
 from panstream.errors import BatchStatusUnknown, PanstreamError, RequestRejected, ServerUnreachable
 
 _MAX_OPENINGS = 3  # of the producer for one batch

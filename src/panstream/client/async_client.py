@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
-from panstream.client._transport import RetryPolicy
 from panstream.client.client import Client
 from panstream.client.delivery_report import DeliveryReport
+from panstream.client.transport import RetryPolicy
 
 P = ParamSpec("P")
 T = TypeVar("T")

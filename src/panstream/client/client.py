@@ -20,7 +20,8 @@ from urllib.parse import quote
 from panstream.client._numbered import NumberedBatches, numbering
 from panstream.client._row_counts import RowCounts, check_unnumbered
 from panstream.client._sequence import BatchSequence, Lane
-from panstream.client._transport import (
+from panstream.client.delivery_report import DeliveryReport
+from panstream.client.transport import (
     ARROW,
     LINES,
     HttpConnection,
@@ -30,7 +31,6 @@ from panstream.client._transport import (
     encode,
     take_rows,
 )
-from panstream.client.delivery_report import DeliveryReport
 from panstream.errors import BatchStatusUnknown, InvalidParameter, PanstreamError, RequestRejected
 from panstream.primitives.noise.entropy import random_id
 

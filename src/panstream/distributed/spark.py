@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from panstream.client._transport import HttpConnection, RetryPolicy
 from panstream.client.client import Client
 from panstream.client.delivery_report import DeliveryReport
+from panstream.client.transport import HttpConnection, RetryPolicy
 from panstream.errors import InvalidParameter, PanstreamError, RequestRejected
 from panstream.primitives import validation as checks
 

@@ -18,8 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from panstream.client._transport import as_batches, encode
 from panstream.client.client import Client
+from panstream.client.transport import as_batches, encode
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.reporting.export import answers
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
