@@ -43,7 +43,9 @@ def continual_specimens() -> list[Specimen]:
         "LogarithmicMechanism": LogarithmicMechanism(epsilon=0.5),
         "HybridMechanism": HybridMechanism(epsilon=0.5),
         "WindowedSum": WindowedSum(epsilon=0.5, horizon=100, window=10),
+        "WindowedSum, Gaussian": WindowedSum(epsilon=0.5, delta=1e-6, horizon=100, window=10),
         "DecayedSum, exponential": DecayedSum(epsilon=0.5, decay="exponential", rate=0.9),
+        "DecayedSum, Gaussian": DecayedSum(epsilon=0.5, delta=1e-6, decay="exponential", rate=0.9),
         "LeastSquaresTree": LeastSquaresTree(epsilon=0.5, horizon=100),
     }
     found = [

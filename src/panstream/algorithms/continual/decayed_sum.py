@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Bounds
-from panstream.algorithms.continual.noise_sum_tails import NoiseParts, error_bound
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, add_noise, error_bound
 from panstream.algorithms.continual.partial_sum_counter import (
     CounterAnswer,
     PartialSumCounter,
@@ -58,7 +58,8 @@ class DecayedSum(PartialSumCounter):
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot starts as noise
         of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate. One copy at
         any time and all outputs lose exactly ``epsilon``. Everything else in the state is computed from outputs, so one
-        copy in every slot loses no more, nor do announced copies with a refresh.
+        copy in every slot loses no more, nor do announced copies with a refresh. With ``delta`` the noise is Gaussian,
+        and they lose (epsilon, delta).
 
     Error:
         With s = sensitivity/epsilon and d draws a slot (2, or 1 if ticks are one step): variance 2d·s²/(1 - rate²) for
@@ -69,6 +70,8 @@ class DecayedSum(PartialSumCounter):
         horizon: How many ticks there will be at most; None for a stream without end.
         decay: "exponential" (rate in (0, 1)) or "polynomial" (rate in [0.05, 20]).
         rate: The factor per slot, or the exponent.
+        delta: 0 for discrete Laplace noise; above 0 for discrete Gaussian noise. An event is in one slot only, so a
+            single sum has more noise with a delta; where many questions share one budget, zCDP adds up to less.
 
     Examples:
         >>> monitor = DecayedSum(epsilon=1.0, decay="exponential", rate=0.9).start()
@@ -86,6 +89,7 @@ class DecayedSum(PartialSumCounter):
 
     decay: Literal["exponential", "polynomial"]
     rate: float
+    delta: float = 0.0
 
     def check(self) -> None:
         """Raise InvalidParameter if ``decay`` is unknown or ``rate`` is out of its range."""
@@ -145,7 +149,7 @@ class DecayedSum(PartialSumCounter):
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Open the first slot."""
         if not self.one_step_ticks:
-            rng.add_discrete_laplace(state.open, self.law)
+            add_noise(state.open, self.law, rng)
         state.open_draws[0] = self.slot_draws - 1
 
     def close(self, state: Any, slots: SlotBatch, rng: NoiseSource) -> None:

@@ -1,4 +1,4 @@
-"""Tails of a sum of noise: intervals and error bounds for continual counters."""
+"""Noise of continual counters: how it is drawn, and tails of its sums for intervals and error bounds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
 
+import numpy as np
+from numpy.typing import NDArray
+
 from panstream.primitives import validation as checks
-from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace
+from panstream.primitives.noise import DiscreteGaussian, DiscreteLaplace, NoiseSource
 from panstream.privacy.numeric_search import bisect, minimise
 
 Law = DiscreteLaplace | DiscreteGaussian
@@ -21,6 +24,14 @@ NoiseParts = Sequence[tuple[float, Law]]
 def laplace_at_rate(rate: Fraction | float) -> DiscreteLaplace:
     """Return the discrete Laplace distribution of a rate, rounded down to one that is drawn exactly."""
     return DiscreteLaplace.at_most(rate)
+
+
+def add_noise(values: NDArray[np.int64], law: Law, rng: NoiseSource) -> None:
+    """Add one draw of ``law`` to every element of ``values``, in place."""
+    if isinstance(law, DiscreteGaussian):
+        rng.add_discrete_gaussian(values, law)
+    else:
+        rng.add_discrete_laplace(values, law)
 
 
 def noise_variance(parts: NoiseParts) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.noise_sum_tails import Law, NoiseParts
+from panstream.algorithms.continual.noise_sum_tails import Law, NoiseParts, add_noise
 from panstream.algorithms.continual.tree_shape import EPOCHS, MAX_CAPACITY, TreeShape, epoch_of
 from panstream.primitives.codec import FieldLayout, noised, public, published
 from panstream.primitives.kernels.algorithms.noisy_tree import advance, count_closings
@@ -92,11 +92,7 @@ class NoisyTree:
 
     def add_noise(self, rows: NDArray[np.int64], epoch: int, rng: NoiseSource) -> None:
         """Add one draw to every number of whole rows."""
-        law = self.law(epoch)
-        if isinstance(law, DiscreteGaussian):
-            rng.add_discrete_gaussian(rows.reshape(-1), law)
-        else:
-            rng.add_discrete_laplace(rows.reshape(-1), law)
+        add_noise(rows.reshape(-1), self.law(epoch), rng)
 
     @property
     def rows(self) -> int:

@@ -6,20 +6,21 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.grid import Bounds, Grid, GridBatch, Outside, Protects
-from panstream.algorithms.continual.noise_sum_tails import NoiseParts, error_bound, laplace_at_rate, noise_variance
+from panstream.algorithms.continual.noise_sum_tails import Law, NoiseParts, add_noise, error_bound, noise_variance
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout, noise, noised, public
-from panstream.primitives.noise import DiscreteLaplace, NoiseSource
-from panstream.privacy.continual_loss import tree_kappa
+from panstream.primitives.noise import DiscreteGaussian, NoiseSource
+from panstream.privacy.continual_loss import gaussian_losses, tree_law, tree_sigma
 
 IDLE = -1  # number of draws of an accumulator that is not open
 _CHUNK = 1 << 13  # slots closed at a time: bounds the noise that is in scratch memory
@@ -62,13 +63,13 @@ class TickState:
         """Add the one-element array ``total`` to every open accumulator."""
         np.add(self.open, total, out=self.open, where=self.open_draws != IDLE)
 
-    def refresh(self, law: DiscreteLaplace, rng: NoiseSource) -> None:
+    def refresh(self, law: Law, rng: NoiseSource) -> None:
         """Add one draw to every open accumulator and every stored noise."""
         for values, draws in ((self.open, self.open_draws), (self.kept, self.kept_draws)):
             is_open = draws != IDLE
             seen = rng.scratch.array(int(is_open.sum()), np.int64)
             np.compress(is_open, values, out=seen)
-            rng.add_discrete_laplace(seen, law)
+            add_noise(seen, law, rng)
             values[is_open] = seen
             draws[is_open] += 1
 
@@ -130,6 +131,9 @@ class PartialSumCounter(Ticker[TickState]):
             raise InvalidParameter(f"unit='slot' needs max_events=1, got max_events={self.max_events}")
         _ = self.grid
         Ticker.__post_init__(self)
+        if self.delta:
+            sigma = tree_sigma(self.epsilon, self.delta, self.memberships) * self.sensitivity
+            self.require_drawable(sigma, sigma, self.sensitivity)
 
     @property
     @abstractmethod
@@ -179,9 +183,21 @@ class PartialSumCounter(Ticker[TickState]):
         return self.grid.sensitivity(self.unit)
 
     @property
-    def law(self) -> DiscreteLaplace:
+    def law(self) -> Law:
         """Return the distribution of every draw."""
-        return laplace_at_rate(tree_kappa(self.epsilon, self.memberships, self.sensitivity))
+        return _law(self.epsilon, self.delta, self.memberships, self.sensitivity)
+
+    @property
+    def lone_slots(self) -> int:
+        """Return how many noisy sums of a single slot one event can be in: in one-step ticks they have one draw."""
+        return 1
+
+    def gaussian_losses(self) -> tuple[float, float]:
+        """Return what a copy with all outputs loses, as zCDP, and what the outputs alone lose."""
+        assert isinstance(self.law, DiscreteGaussian)
+        square = self.sensitivity**2
+        single = square * self.lone_slots if self.one_step_ticks else 0
+        return gaussian_losses([(self.law, self.memberships * square)], self.memberships, single)
 
     @property
     def slot_draws(self) -> int:
@@ -215,11 +231,11 @@ class PartialSumCounter(Ticker[TickState]):
         slots.fill(0)
         # The open slot has its start noise already; all later ones and the one left open get theirs here.
         if not self.one_step_ticks:
-            rng.add_discrete_laplace(slots[1:], self.law)
+            add_noise(slots[1:], self.law, rng)
         slots[:1] = state.open
         state.open[:] = slots[size:]
         slots[:size] += totals
-        rng.add_discrete_laplace(slots[:size], self.law)
+        add_noise(slots[:size], self.law, rng)
         draws = np.full(size, float(self.slot_draws))
         draws[0] = float(state.open_draws[0]) + 1.0
         state.open_draws[0] = self.slot_draws - 1
@@ -323,3 +339,8 @@ class PartialSumCounter(Ticker[TickState]):
     def worst_times(self) -> list[int]:
         """Return slots up to the horizon, one of which has the noisiest answer."""
         return [self.horizon or 1]
+
+
+@lru_cache(maxsize=256)
+def _law(epsilon: float, delta: float, levels: int, sensitivity: int) -> Law:
+    return tree_law(epsilon, delta, levels, sensitivity, sensitivity**2)

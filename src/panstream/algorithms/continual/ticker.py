@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -18,9 +18,13 @@ from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
+from panstream.privacy.composition import zcdp_epsilon, zcdp_rho, zcdp_tail
+from panstream.privacy.person_loss import WindowLoss
 
 StateT = TypeVar("StateT")
 
+_SMALLEST_SIGMA = 2.0**-5  # as in DiscreteGaussian.at_least
+LARGEST_SIGMA = 2.0**20
 _REFUSES = 'outside="refuse" lets one value decide whether all others of its batch count'
 
 
@@ -32,6 +36,8 @@ class Ticker(Algorithm[StateT]):
 
     Args:
         epsilon: Total loss; ``math.inf`` switches all noise off, for tests.
+        delta: 0 for discrete Laplace noise, whose loss is at most ``epsilon``; above 0 for discrete Gaussian noise:
+            one copy and all outputs lose (epsilon, delta).
         horizon: How many ticks there will be at most; None for a stream without end.
         lower: Lower end of the range of a value.
         upper: Upper end of the range of a value.
@@ -49,6 +55,11 @@ class Ticker(Algorithm[StateT]):
 
     epsilon: float
     horizon: int | None = None
+
+    @property
+    def delta(self) -> float:
+        """Return the delta of the claim."""
+        return 0.0
 
     @property
     def unit(self) -> Unit:
@@ -86,10 +97,25 @@ class Ticker(Algorithm[StateT]):
 
     def _check_numbers(self) -> None:
         checks.require_positive(epsilon=self.epsilon)
+        checks.require_delta(delta=self.delta)
         if self.contributions is not None:
             checks.require_at_least(1, contributions=self.contributions)
         if self.horizon is not None:
             checks.require_integer_in_range(1, self.max_slots, horizon=self.horizon)
+
+    def require_drawable(self, smallest: float, largest: float, steps: int) -> None:
+        """Raise InvalidParameter if Gaussian noise of a sigma in this range cannot be drawn exactly."""
+        if math.isinf(self.epsilon):
+            return
+        if largest > LARGEST_SIGMA:
+            raise InvalidParameter(
+                f"epsilon must be larger for items of {steps} steps, or the resolution coarser, "
+                f"got epsilon={self.epsilon} and delta={self.delta}"
+            )
+        if smallest < _SMALLEST_SIGMA:
+            raise InvalidParameter(
+                f"epsilon must be smaller: less noise cannot be drawn exactly, got epsilon={self.epsilon}"
+            )
 
     @abstractmethod
     def tick(self, state: StateT, rng: NoiseSource) -> Estimate:
@@ -138,8 +164,19 @@ class Ticker(Algorithm[StateT]):
         """Return the parts of epsilon by name, if it has several."""
         return {}
 
+    def parameters(self) -> dict[str, Any]:
+        """Return the public parameters that rebuild this value; a delta of 0 is left out, as stored states do."""
+        parameters = Algorithm.parameters(self)
+        if not self.delta:
+            parameters.pop("delta", None)
+        return parameters
+
+    def gaussian_losses(self) -> tuple[float, float]:
+        """Return what a copy with all outputs loses, as zCDP, and what the outputs alone lose, where delta > 0."""
+        raise NotImplementedError
+
     def claim(self) -> Claim:
-        """Return the exact joint loss of one copy at any time and all outputs."""
+        """Return the joint loss of one copy at any time and all outputs."""
         unit, adjacency = self.protected
         events = ("the number of events in every slot",) if self.counts_events else ()
         claim = Claim.of_rows(
@@ -154,7 +191,26 @@ class Ticker(Algorithm[StateT]):
             horizon=self.horizon,
             public=("how many slots were closed, and in how many steps", *events),
         )
-        return claim if self.outside == "clip" else claim.without_privacy(_REFUSES)
+        if self.outside != "clip":
+            return claim.without_privacy(_REFUSES)
+        if not self.delta or not claim.is_private:
+            return claim
+        rho = zcdp_rho(self.epsilon, self.delta) / (self.contributions or 1) ** 2
+        event = claim.event_epsilon and min(zcdp_epsilon(rho, self.delta), self.epsilon)
+        return replace(claim, delta=self.delta, event_epsilon=event)
+
+    def window_loss(self) -> WindowLoss:
+        """Return what one unit loses to a state with and without a copy of it."""
+        claim = self.claim()
+        loss = WindowLoss.of_claim(claim)
+        if not claim.delta:
+            return loss
+        joint, answers = self.gaussian_losses()
+        return replace(loss, rho_joint=joint, rho_answers=answers)
+
+    def loss_exceeds(self, times: float = 1.0) -> float:
+        """Return an upper bound on the probability that one unit loses more than ``times`` epsilon."""
+        return zcdp_tail(self.gaussian_losses()[0], times * self.epsilon) if self.claim().delta else 0.0
 
     def empty_state(self) -> StateT:
         """Return a state in which all arrays and numbers are 0."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from panstream.algorithms.continual.first_contributions import first_contributio
 from panstream.algorithms.continual.grid import Grid, GridBatch
 from panstream.algorithms.continual.noise_sum_tails import Law, error_bound
 from panstream.algorithms.continual.noisy_tree import NoisyTree, TreeState
-from panstream.algorithms.continual.ticker import Ticker
+from panstream.algorithms.continual.ticker import LARGEST_SIGMA, Ticker
 from panstream.algorithms.continual.tree_shape import EPOCHS, MAX_CAPACITY, MAX_LEVELS, TreeShape
 from panstream.core.estimate import Estimate, Estimates
 from panstream.errors import InvalidBatch, InvalidParameter
@@ -34,18 +34,13 @@ from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout
 from panstream.primitives.memory.scratch import Scratch, wipe
 from panstream.primitives.noise import NoiseSource
-from panstream.privacy.claim import Claim
-from panstream.privacy.composition import zcdp_epsilon, zcdp_rho, zcdp_tail
 from panstream.privacy.continual_loss import tree_kappa, tree_sigma
-from panstream.privacy.person_loss import WindowLoss
 
 __all__ = ["SLOT_TOTAL", "Arrays", "GridTree", "Tree", "TreeBatch", "TreeState"]
 
 _CHUNK = 1 << 12  # numbers of leaves that are added up at a time
 _SMALLEST_RATE = 2.0**-42  # rates are multiples of 2**-52: a smaller one would be rounded by more than a thousandth
 _LARGEST_RATE = 1 << 10  # from which on DiscreteLaplace.at_most raises
-_SMALLEST_SIGMA = 2.0**-5  # as in DiscreteGaussian.at_least
-_LARGEST_SIGMA = 2.0**20
 SLOT_TOTAL = 1 << 40  # largest total of a slot
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -92,26 +87,14 @@ class Tree(Ticker[TreeState]):
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        checks.require_delta(delta=self.delta)
         self._choose_shape()
         Ticker.__post_init__(self)
         if self.delta:
-            self._check_gaussian()
+            norm = math.sqrt(self.norm_square)
+            smallest, largest = (self.gaussian_scale(epoch) * norm for epoch in (0, EPOCHS - 1))
+            self.require_drawable(smallest, largest, self.sensitivity)
         else:
             self._check_rates()
-
-    def _check_gaussian(self) -> None:
-        if math.isinf(self.epsilon):
-            return
-        if self.gaussian_scale(EPOCHS - 1) * math.sqrt(self.norm_square) > _LARGEST_SIGMA:
-            raise InvalidParameter(
-                f"epsilon must be larger for items of {self.sensitivity} steps, or the resolution coarser, "
-                f"got epsilon={self.epsilon} and delta={self.delta}"
-            )
-        if self.gaussian_scale(0) * math.sqrt(self.norm_square) < _SMALLEST_SIGMA:
-            raise InvalidParameter(
-                f"epsilon must be smaller: less noise cannot be drawn exactly, got epsilon={self.epsilon}"
-            )
 
     def gaussian_scale(self, epoch: int) -> float:
         """Return sigma for items of length 1, which follows from the levels of an epoch and the budget."""
@@ -208,36 +191,9 @@ class Tree(Ticker[TreeState]):
             return TreeShape.of_epoch(epoch, self.one_step_ticks)
         return TreeShape(self.levels or 1, self.capacity or 1, self.one_step_ticks)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the public parameters that rebuild this value; a delta of 0 is left out, as stored states do."""
-        parameters = Ticker.parameters(self)
-        if not self.delta:
-            del parameters["delta"]
-        return parameters
-
-    def claim(self) -> Claim:
-        """Return the joint loss of one copy at any time and all outputs."""
-        claim = Ticker.claim(self)
-        if not self.delta or not claim.is_private:
-            return claim
-        rho = zcdp_rho(self.epsilon, self.delta) / (self.contributions or 1) ** 2
-        event = claim.event_epsilon and min(zcdp_epsilon(rho, self.delta), self.epsilon)
-        return replace(claim, delta=self.delta, event_epsilon=event)
-
-    def window_loss(self) -> WindowLoss:
-        """Return what one unit loses to a state with and without a copy of it."""
-        claim = self.claim()
-        loss = WindowLoss.of_claim(claim)
-        if not claim.delta:
-            return loss
-        joint, answers = self.engine.gaussian_losses()
-        return replace(loss, rho_joint=joint, rho_answers=answers)
-
-    def loss_exceeds(self, times: float = 1.0) -> float:
-        """Return an upper bound on the probability that one unit loses more than ``times`` epsilon."""
-        if not self.claim().delta:
-            return 0.0
-        return zcdp_tail(self.engine.gaussian_losses()[0], times * self.epsilon)
+    def gaussian_losses(self) -> tuple[float, float]:
+        """Return what a copy with all outputs loses, as zCDP, and what the outputs alone lose."""
+        return self.engine.gaussian_losses()
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the layout of the levels' accumulators, the released sums and the public clock."""
@@ -390,7 +346,7 @@ class GridTree(Tree):
         scale = 2.0 * self.gaussian_scale(EPOCHS - 1)  # the L2 norm is at most twice the number of steps, to a power
         if scale == 0.0:
             return most
-        return min(most, 1 << max(0, math.floor(math.log2(_LARGEST_SIGMA / scale) / degree)))
+        return min(most, 1 << max(0, math.floor(math.log2(LARGEST_SIGMA / scale) / degree)))
 
     def read(self, values: Any) -> GridBatch:
         """Return the checked rows of a batch as steps of the grid."""

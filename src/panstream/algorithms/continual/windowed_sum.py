@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.noise_sum_tails import NoiseParts, error_bound
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, add_noise, error_bound
 from panstream.algorithms.continual.partial_sum_counter import (
     CounterAnswer,
     PartialSumCounter,
@@ -40,16 +40,19 @@ class WindowedSum(PartialSumCounter):
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot lies in
         h = max(1, ceil(log2 W)) nodes, whose accumulators start as noise of rate epsilon/(h·sensitivity) and close with
         fresh noise of that rate. One copy at any time and all outputs lose exactly ``epsilon``; any number of announced
-        copies with a refresh too.
+        copies with a refresh too. With ``delta`` the noise is Gaussian, and they lose (epsilon, delta).
 
     Error:
         An answer is made of at most h + 1 nodes of two draws each if W is a power of two (at most 2h otherwise):
-        variance at most 4(h+1)(h·sensitivity/epsilon)², at any time.
+        variance at most 4(h+1)(h·sensitivity/epsilon)², at any time; with ``delta`` h instead of h².
 
     Args:
         horizon: How many ticks there will be at most; None for a stream without end.
         window: Number of slots, 1 to 2**26; the state holds about four integers per slot, and
             as many public counts.
+        delta: 0 for discrete Laplace noise; above 0 for discrete Gaussian noise, which grows with the square root of
+            the levels: alone, it is smaller for windows of more than about 1,000 slots; where many questions share
+            one budget, zCDP adds up to less.
 
     Examples:
         >>> monitor = WindowedSum(epsilon=1.0, window=24).start()
@@ -61,6 +64,7 @@ class WindowedSum(PartialSumCounter):
     """
 
     window: int
+    delta: float = 0.0
 
     def check(self) -> None:
         """Raise InvalidParameter unless the window is in 1..2**26, whose state fits into memory."""
@@ -70,6 +74,11 @@ class WindowedSum(PartialSumCounter):
     def memberships(self) -> int:
         """Return h, the number of levels of a block."""
         return segment_levels(self.window)
+
+    @property
+    def lone_slots(self) -> int:
+        """Return how many nodes hold nothing but the last slot of a block, which may be cut off; at least one."""
+        return sum((self.window - 1) % (1 << level) == 0 for level in range(self.memberships))
 
     @property
     def shape(self) -> Shape:
@@ -98,7 +107,7 @@ class WindowedSum(PartialSumCounter):
         for level in range(self.memberships):
             has_start_noise = not self.one_step_ticks or (level > 0 and self.window > 1)
             if has_start_noise:
-                rng.add_discrete_laplace(state.open[level : level + 1], self.law)
+                add_noise(state.open[level : level + 1], self.law, rng)
             state.open_draws[level] = int(has_start_noise)
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
@@ -109,7 +118,7 @@ class WindowedSum(PartialSumCounter):
         draws = window_draws(state.time, totals.size, self.window, self.memberships, one_step)
         noise = rng.scratch.array(draws, np.int64)
         noise.fill(0)
-        rng.add_discrete_laplace(noise, self.law)
+        add_noise(noise, self.law, rng)
         window_slots(*state.sums, self.window, totals, noise, one_step, slots.answers, slots.draws)
 
     def answer(self, state: TickState) -> CounterAnswer:

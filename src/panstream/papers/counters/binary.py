@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from panstream.algorithms.continual.noise_sum_tails import NoiseParts
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, add_noise
 from panstream.algorithms.continual.partial_sum_counter import Shape, SlotBatch, TickState
 from panstream.papers.counters.intrusion_transform import AccumulatorClosing, AccumulatorOpening, PartialSums
 from panstream.primitives.kernels.algorithms.partial_sums import binary_slots, binary_starts
@@ -97,5 +97,5 @@ class BinaryMechanism(PartialSums):
         releases = rng.scratch.array(size, np.int64)
         for drawn in (starts, releases):
             drawn.fill(0)
-            rng.add_discrete_laplace(drawn, self.law)
+            add_noise(drawn, self.law, rng)
         binary_slots(*state.sums, last, slots.totals, starts, releases, one_step, slots.answers, slots.draws)

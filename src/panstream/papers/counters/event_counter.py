@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from panstream.algorithms.continual.noise_sum_tails import NoiseParts
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, add_noise
 from panstream.algorithms.continual.partial_sum_counter import (
     CounterAnswer,
     PartialSumCounter,
@@ -65,7 +65,7 @@ class EventCounter(PartialSumCounter):
 
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Draw the initial noise of the count."""
-        rng.add_discrete_laplace(state.open, self.law)
+        add_noise(state.open, self.law, rng)
         state.open_draws[0] = 1
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
@@ -73,7 +73,7 @@ class EventCounter(PartialSumCounter):
         size = slots.totals.size
         starts = rng.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
         starts.fill(0)
-        rng.add_discrete_laplace(starts, self.law)
+        add_noise(starts, self.law, rng)
         outputs = rng.scratch.array(size, np.int64)
         running = rng.scratch.array(size, np.int64)
         counts = np.empty(size, np.int64)

@@ -19,6 +19,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from panstream.algorithms.continual.noise_sum_tails import add_noise
 from panstream.algorithms.continual.partial_sum_counter import (
     IDLE,
     CounterAnswer,
@@ -88,13 +89,13 @@ class PartialSums(PartialSumCounter):
             needs_noise = not (self.one_step_ticks and opening.slots == 1)
             state.open[accumulator] = 0
             if needs_noise:
-                rng.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
+                add_noise(state.open[accumulator : accumulator + 1], self.law, rng)
             state.open_draws[accumulator] = int(needs_noise)
 
     def _close(self, state: TickState, closing: AccumulatorClosing, rng: NoiseSource) -> None:
         accumulator = closing.accumulator
         index = closing.slot
-        rng.add_discrete_laplace(state.open[accumulator : accumulator + 1], self.law)
+        add_noise(state.open[accumulator : accumulator + 1], self.law, rng)
         if not closing.adds:
             state.closed[index] = state.closed_draws[index] = 0
         state.closed[index] += state.open[accumulator]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from panstream.algorithms.continual.noise_sum_tails import NoiseParts
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, add_noise
 from panstream.algorithms.continual.partial_sum_counter import (
     CounterAnswer,
     PartialSumCounter,
@@ -59,7 +59,7 @@ class SimpleCounterI(PartialSumCounter):
 
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
         """Draw the initial noise of the sum."""
-        rng.add_discrete_laplace(state.open, self.law)
+        add_noise(state.open, self.law, rng)
         state.open_draws[0] = 1
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
@@ -68,7 +68,7 @@ class SimpleCounterI(PartialSumCounter):
         np.cumsum(slots.totals, out=outputs)
         outputs += state.open
         state.open[:] = outputs[-1:]
-        rng.add_discrete_laplace(outputs, self.law)
+        add_noise(outputs, self.law, rng)
         state.closed[0] = outputs[-1]
         state.closed_draws[0] = state.open_draws[0] + 1
         slots.answers[:] = outputs

@@ -1,4 +1,4 @@
-"""Trees with a delta: their zCDP is the least-squares optimum on the shipped steps, and their intervals cover."""
+"""Continual counters with a delta: their zCDP is the optimum on the shipped steps, and their intervals cover."""
 
 import math
 from dataclasses import replace
@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from panstream.algorithms.continual.decayed_sum import DecayedSum
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
 from panstream.algorithms.continual.noise_sum_tails import error_bound, half_width
 from panstream.algorithms.continual.range_histogram import RangeHistogram
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
+from panstream.algorithms.continual.windowed_sum import WindowedSum
 from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.core.monitor import Monitor
 from panstream.errors import InvalidParameter
@@ -256,3 +258,72 @@ def test_noise_that_cannot_be_drawn_is_refused() -> None:
         ContinualCount(epsilon=5000.0, delta=DELTA, horizon=1)
     with pytest.raises(InvalidParameter, match="delta is for one machine"):
         SharedContinual.of(ContinualCount(**BUDGET, horizon=4))
+
+
+SUMS: list[Any] = [
+    WindowedSum(**BUDGET, window=1),
+    WindowedSum(**BUDGET, window=3),
+    WindowedSum(**BUDGET, window=5, lower=-3, upper=2),
+    DecayedSum(**BUDGET, decay="exponential", rate=0.5),
+    DecayedSum(**BUDGET, decay="polynomial", rate=1.0),
+]
+
+
+@pytest.mark.parametrize("one_step_ticks", [False, True])
+@pytest.mark.parametrize("counter", SUMS, ids=str)
+def test_sums_over_windows_and_with_decay_lose_the_claimed_zcdp(counter: Any, one_step_ticks: bool) -> None:
+    counter = replace(counter, one_step_ticks=one_step_ticks)
+    world = one_step(11) if one_step_ticks else several_steps(11)
+    value = -counter.sensitivity if counter.lower < 0 else counter.sensitivity
+    joint, answers = losses(counter, world, neighbours(world, value))
+    loss = counter.window_loss()
+    claimed = zcdp_rho(1.0, DELTA)
+    assert loss.rho_joint <= claimed
+    assert joint == pytest.approx(loss.rho_joint, rel=1e-6)
+    assert answers <= loss.rho_answers * (1 + 1e-9)
+    if counter.memberships == 1:  # an answer that adds up several nodes does not show each of them
+        assert answers == pytest.approx(loss.rho_answers, rel=1e-6)
+    # With half of the noise the same steps lose four times as much.
+    law = DiscreteGaussian.at_least(counter.law.sigma / 2)
+    square = counter.memberships * counter.sensitivity**2
+    assert gaussian_losses([(law, square)], 1)[0] == pytest.approx(4 * joint, rel=1e-6)
+
+
+@pytest.mark.parametrize("counter", SUMS[1:4], ids=str)
+def test_announced_looks_at_sums_cost_no_more(counter: Any) -> None:
+    world = [step for before in several_steps(4) for step in (before, refresh())][:-3]
+    last = max(number for number, step in enumerate(world, 1) if step.verb == "refresh")
+    value = -counter.sensitivity if counter.lower < 0 else counter.sensitivity
+    views = linear_views(counter, world, neighbours(world, value), looks=(None, *range(last, len(world) + 1)))
+    assert max(zcdp(view) for view in views) == pytest.approx(zcdp_rho(1.0, DELTA), rel=1e-6)
+
+
+@pytest.mark.parametrize("one_step_ticks", [False, True])
+@pytest.mark.parametrize(
+    "counter", [WindowedSum(**BUDGET, window=24), DecayedSum(**BUDGET, decay="exponential", rate=0.9)], ids=str
+)
+def test_sums_have_the_error_they_state(counter: Any, one_step_ticks: bool) -> None:
+    counter = replace(counter, one_step_ticks=one_step_ticks)
+    exact = replace(counter, epsilon=math.inf)
+    ones = [1] * 40
+    errors = []
+    for seed in range(300):
+        rng = SeededSource(seed)
+        answers = Monitor(counter, rng=rng).tick_many(ones)
+        truth = Monitor(exact, rng=rng).tick_many(ones)
+        errors.append((answers.unclipped[-1] - truth.unclipped[-1]) / answers.standard_error[-1])
+    # A normal law: 300 standardised errors fail at 1e-6 by chance.
+    assert stats.kstest(errors, "norm").pvalue > 1e-6
+    stated = counter.error_bound(beta=0.05, ticks=40) / answers.standard_error[-1]
+    assert 1.96 < stated < 3.0
+
+
+def test_a_window_of_many_slots_has_less_noise_with_a_delta() -> None:
+    laplace = WindowedSum(epsilon=1.0, window=1 << 14)
+    gaussian = WindowedSum(**BUDGET, window=1 << 14)
+    variances = [one.answer_parts(50_000)[0][0] * one.law.variance for one in (laplace, gaussian)]
+    assert variances[1] < 0.8 * variances[0]
+    assert gaussian.claim().delta == DELTA
+    assert "delta" not in laplace.parameters()
+    with pytest.raises(InvalidParameter, match="resolution coarser"):
+        WindowedSum(**BUDGET, window=24, upper=1 << 30)
