@@ -1,6 +1,7 @@
 """Statistics on shares answer what one machine answers without noise, and cover the truth with theirs."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
 from panstream.algorithms.density.graph_density import GraphDensity
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.secret_shared.capped_counts import SharedCroppedSum, SharedHeavyCount
+from panstream.algorithms.secret_shared.capped_counts import SharedCappedSum, SharedCroppedSum, SharedHeavyCount
 from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.party import StepTask
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct, SharedGraphDensity
@@ -20,7 +21,7 @@ from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.primitives.noise import NoiseSource
+from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from tests.algorithms.secret_shared.parties import Three
 from tests.statistical import assert_mean, assert_rate
 
@@ -123,6 +124,78 @@ def test_appearances_up_to_a_cap() -> None:
     assert [each.release().value for each in running] == [np.minimum(exact, 5).sum(), (exact >= 5).sum()]
 
 
+@pytest.mark.parametrize(("upper", "contributions", "scale"), [(5.0, 3, 1.0), (10.0, 8, 1.25), (0.5, 64, 0.5)])
+def test_sums_are_capped_for_every_user_exactly(upper: float, contributions: int, scale: float) -> None:
+    """Over several steps, the sum over users of min(sum of rounded values, contributions times the largest)."""
+    rng = np.random.default_rng(8)
+    exact = np.zeros(90)
+    statistic = SharedCappedSum(universe=90, epsilon=math.inf, upper=upper, contributions=contributions)
+    assert statistic.scale == scale
+    running = Running(statistic)
+    for _ in range(6):
+        ids = rng.integers(0, 90, 200)
+        values = rng.uniform(-1.0, 1.3 * upper, 200)
+        np.add.at(exact, ids, np.floor(np.clip(values, 0.0, upper) / scale + 0.5) * scale)
+        running.update(ids, values)
+    answer = running.release()
+    assert answer.value == pytest.approx(np.minimum(exact, contributions * upper).sum())
+    assert f"at most {contributions * upper:g} of one user" in answer.name
+
+
+def test_users_that_nobody_listed_are_capped_in_cells() -> None:
+    """Ids of any kind: each cell's cap is exact, and users who share a cell share its cap."""
+    rng = np.random.default_rng(9)
+    names = [f"user {number}" for number in range(300)]
+    wide = SharedCroppedSum(buckets=1 << 20, epsilon=math.inf, crop=4)
+    narrow = SharedCroppedSum(buckets=50, epsilon=math.inf, crop=4)
+    cells = np.asarray(narrow.cells_of(names).cells)
+    assert len(set(np.asarray(wide.cells_of(names).cells))) == 300
+    shared = [Running(wide), Running(narrow)]
+    rows = rng.integers(0, 300, 900)
+    for part in np.array_split(rows, 3):
+        for running in shared:
+            running.update([names[row] for row in part])
+    of_users = np.bincount(rows, minlength=300)
+    of_cells = np.bincount(cells, weights=of_users, minlength=50)
+    assert [running.release().value for running in shared] == [
+        np.minimum(of_users, 4).sum(),
+        np.minimum(of_cells, 4).sum(),
+    ]
+    assert "in 50 cells" in narrow.expected_estimate(3.0).name
+    with pytest.raises(InvalidParameter, match="either universe"):
+        SharedCroppedSum(epsilon=1.0, crop=3)
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    [
+        SharedCappedSum(universe=2, epsilon=1.0, upper=2.0, contributions=2),
+        SharedCroppedSum(buckets=1, epsilon=1.0, crop=3),
+    ],
+    ids=lambda statistic: type(statistic).__name__,
+)
+def test_one_users_rows_move_a_capped_sum_by_the_cap_at_most(statistic: Any) -> None:
+    """All that one user can add to all that others sent: the loss of one draw is the claim, and half of it too little.
+
+    With one cell the others share her cap, which can only hide what she adds.
+    """
+    moved = set()
+    for others in range(6):
+        sums = []
+        for mine in range(6):
+            running = Running(replace(statistic, epsilon=math.inf))
+            values = isinstance(statistic, SharedCappedSum)
+            rows = [([1] * others, [2.0] * others), ([0] * mine, [2.0] * mine)]
+            for ids, numbers in rows:
+                running.update(ids, numbers) if values else running.update(ids)
+            sums.append(running.release().value / statistic.scale)
+        moved |= {abs(one - two) for one in sums for two in sums}
+    assert max(moved) == statistic.crop
+    assert statistic.law.kappa * max(moved) == pytest.approx(statistic.claim().epsilon)
+    half = DiscreteLaplace.at_most(2 * statistic.law.kappa)
+    assert half.kappa * max(moved) > 1.9 * statistic.claim().epsilon
+
+
 def test_noisy_cells_are_those_of_one_machine() -> None:
     """Errors of noisy cells against the formulas, with one draw of cells each; false alarm with probability ALPHA for
     each of two tests.
@@ -177,6 +250,8 @@ def test_claims_and_refusals() -> None:
         SharedDistinct(epsilon=1.0),
         SharedDensity(universe=9, epsilon=1.0),
         SharedCroppedSum(universe=9, epsilon=1.0, crop=3),
+        SharedCroppedSum(buckets=9, epsilon=1.0, crop=3),
+        SharedCappedSum(universe=9, epsilon=1.0, upper=4.0, contributions=3),
         SharedContinual.of(ContinualCount(epsilon=1.0, horizon=9)),
     ):
         claim = statistic.claim()

@@ -39,19 +39,25 @@ OFFERED: list[tuple[str, dict[str, Any], str]] = [
     ("CROPPED_SUM(user, w, 16)", KNOWN, "SharedCroppedSum"),
     ("HEAVY_HITTERS(user, w, 3)", KNOWN, "SharedHeavyCount"),
     ("COUNT(*)", {**KNOWN, **CAPPED}, "SharedCroppedSum"),
+    ("COUNT(*)", {"expected": 500, **CAPPED}, "SharedCroppedSum"),
+    ("SUM(value)", {**KNOWN, **RANGE, **CAPPED}, "SharedCappedSum"),
+    ("SUM(value)", {"expected": 500, **RANGE, **CAPPED}, "SharedCappedSum"),
+    ("HEAVY_HITTERS(user, w, 3)", {"expected": 500}, "SharedHeavyCount"),
 ]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {"weight": "w"}, "needs counters modulo a prime"),
     ("COUNT(DISTINCT user)", {"unit": "event"}, "not offered on two machines"),
     ("COUNT(DISTINCT user)", {"announced": 1}, "need no announced"),
     ("CROPPED_SUM(user, w, 100)", KNOWN, r"a last argument in 1\.\.64"),
-    ("HEAVY_HITTERS(user, w, 3)", {}, "needs universe"),
+    ("HEAVY_HITTERS(user, w, 3)", {}, "needs universe, the known users, or expected"),
     ("w, COUNT(*)", {"by": "w", "delta": 1e-6}, "unlisted names"),
     ("COUNT(*)", {"cells": "noisy"}, "is for bits of presence"),
     ("CROPPED_SUM(user, w, 16)", {**KNOWN, "cells": "noisy"}, "is for bits of presence"),
-    ("COUNT(*)", CAPPED, r"needs universe, and contributions in 1\.\.64"),
+    ("COUNT(*)", CAPPED, "needs universe, the known users, or expected"),
     ("COUNT(*)", {**KNOWN, **CAPPED, "contributions": 65}, r"contributions in 1\.\.64"),
-    ("SUM(value)", {**RANGE, **CAPPED}, '"two_party" also for COUNT'),
+    ("AVG(value)", {**RANGE, **CAPPED}, r'"two_party" also for COUNT\(\*\) and SUM'),
+    ("SUM(value)", {**KNOWN, **RANGE, **CAPPED, "lower": -1.0}, "needs lower = 0"),
+    ("SUM(value)", {**KNOWN, **CAPPED}, "needs lower = 0"),
     ("COUNT(*)", {"cells": "blurred"}, 'must be "exact" or "noisy"'),
 ]
 
@@ -115,6 +121,29 @@ def test_two_machines_cap_every_users_rows_exactly(tmp_path: Path, transport: In
             if number in (1, 3):
                 exact = np.minimum(np.bincount(np.concatenate(batches[: number + 1])), 3).sum()
                 assert engine.release("q")[0].record["value"] == exact
+
+
+@pytest.mark.parametrize("known", [KNOWN, {"memory": 1 << 16}])
+def test_two_machines_cap_every_users_sum_exactly(
+    tmp_path: Path, transport: InProcessTwoPartyTransport, known: dict[str, Any]
+) -> None:
+    """Over batches and restarts, of listed users and of ids in cells, and rows whose value is missing do not count."""
+    config = read_config(asked(tmp_path, "SUM(value)", {**known, **RANGE, **CAPPED}))
+    (plan,) = plan_all(config)
+    assert planned_person_total(config, [plan]).shares[0].bounded_by == "two_party"
+    assert plan.claim.unit == "user"
+    rng = np.random.default_rng(2)
+    sums = np.zeros(60)
+    for number in range(3):
+        ids = rng.integers(0, 60, 150)
+        values = rng.uniform(-2.0, 12.0, 150)
+        usable = np.arange(150) % 50 > 0
+        values[~usable] = np.nan
+        np.add.at(sums, ids[usable], np.floor(np.clip(values[usable], 0.0, 10.0) + 0.5))
+        with open_engine(config, transport=transport, zero_noise=True) as engine:
+            engine.apply(rows(["q"], ids, values=values, producer="p", sequence=number))
+            if number == 2:
+                assert engine.release("q")[0].record["value"] == pytest.approx(np.minimum(sums, 30.0).sum())
 
 
 def test_two_machines_cap_every_users_rows_in_each_group(tmp_path: Path, transport: InProcessTwoPartyTransport) -> None:

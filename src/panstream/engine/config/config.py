@@ -342,7 +342,7 @@ def _queries(
 
 
 def _cap(section: Section, stream: StreamConfig) -> int | None:
-    """Return how many rows of a user COUNT(*) counts at most, where two machines cap them."""
+    """Return how many rows of a user COUNT(*) or SUM(x) counts at most, where two machines cap them."""
     if section.choice("bounded_by", get_args(BoundedBy)) != "two_party" or not section.has("contributions"):
         return None
     if not stream.machines or stream.user is None:

@@ -301,7 +301,8 @@ def _largest_step(plan: QueryPlan, kind: Aggregate) -> float:
     query = plan.config
     if kind is Aggregate.SUM:
         return max(abs(query.lower or 0.0), abs(query.upper or 0.0))
-    return float(query.parsed.constants[0]) if kind is Aggregate.CROPPED_SUM else 1.0
+    largest_value = 1.0 if query.parsed.value is None else query.upper or 1.0
+    return largest_value * query.parsed.constants[0] if kind is Aggregate.CROPPED_SUM else 1.0
 
 
 def _largest_total(plan: QueryPlan, kind: Aggregate) -> float:

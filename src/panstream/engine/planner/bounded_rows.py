@@ -39,8 +39,8 @@ def bounded_by(query: QueryConfig, algorithm: Any) -> BoundedBy | None:
         return None if query.contributions is None else "declared"
     if stated not in _NEED_CONTRIBUTIONS:
         raise InvalidParameter(
-            f'bounded_by = "{stated}" is for questions about users, and "two_party" also for COUNT(*) with '
-            'contributions; give "sender" or "declared"'
+            f'bounded_by = "{stated}" is for questions about users, and "two_party" also for COUNT(*) and '
+            'SUM(x) with contributions; give "sender" or "declared"'
         )
     if query.contributions is None:
         raise InvalidParameter(f'bounded_by = "{stated}" needs contributions, the most rows of one user')

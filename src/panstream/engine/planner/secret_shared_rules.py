@@ -9,7 +9,7 @@ from panstream.algorithms.auto import DistinctCount
 from panstream.algorithms.continual.tree_base import Tree
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
-from panstream.algorithms.secret_shared.capped_counts import SharedCroppedSum, SharedHeavyCount
+from panstream.algorithms.secret_shared.capped_counts import SharedCappedSum, SharedCroppedSum, SharedHeavyCount
 from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.engine.config.config import QueryConfig, StreamConfig
@@ -17,6 +17,7 @@ from panstream.engine.sql.parser import Aggregate
 from panstream.errors import InvalidParameter
 
 _MAX_CROP = 64  # a crop of k takes k shared bits per user
+_CELLS_PER_USER = 32
 
 
 def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, releases: int) -> tuple[Any, str]:
@@ -50,13 +51,46 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
         return SharedDistinct.sized(**common, **size), f"an exact {_TABLE}"
     if noisy:
         raise InvalidParameter(_EXACT_ONLY.format(kind.value))
+    return _capped(query, common)
+
+
+def _capped(query: QueryConfig, common: dict[str, Any]) -> tuple[SharedCroppedSum, str]:
+    """Return the statistic that caps every user, and the reason for it."""
+    kind = query.parsed.aggregate
     last = query.parsed.constants[0] if query.parsed.constants else 0.0
-    if universe is None or last != int(last) or not 1 <= last <= _MAX_CROP:
+    if last != int(last) or not 1 <= last <= _MAX_CROP:
         bound = "contributions" if query.bounded_by == "two_party" else "a last argument"
-        raise InvalidParameter(f"{kind.value} on two machines needs universe, and {bound} in 1..{_MAX_CROP}")
-    if kind is Aggregate.CROPPED_SUM:
-        return SharedCroppedSum(universe=universe, crop=int(last), **common), _BITS_UP_TO
-    return SharedHeavyCount(universe=universe, crop=int(last), **common), _BITS_UP_TO
+        raise InvalidParameter(f"{kind.value} on two machines needs {bound} in 1..{_MAX_CROP}: each takes a shared bit")
+    cap = int(last)
+    why = _BITS_UP_TO
+    if query.universe is not None:
+        common["universe"] = query.universe
+    elif query.expected is not None or query.memory is not None:
+        common["buckets"] = buckets = _buckets(query, cap)
+        why = f"{_BITS_UP_TO}; ids are hashed to {buckets:,} cells"
+        if query.expected is not None:
+            why += f", where {query.expected / buckets:.1%} of {query.expected:,} users share a cell and its cap"
+    else:
+        raise InvalidParameter(
+            f"{kind.value} on two machines needs universe, the known users, or expected, their number: ids are then "
+            "hashed to cells, and users of one cell share its cap"
+        )
+    if query.parsed.value is not None:
+        if query.lower != 0 or query.upper is None or query.upper <= 0:
+            raise InvalidParameter(
+                'SUM with bounded_by = "two_party" needs lower = 0 and an upper above it: a capped counter only goes up'
+            )
+        return SharedCappedSum(contributions=cap, upper=query.upper, **common), f"{why}; {_WHOLE_STEPS}"
+    shared = SharedCroppedSum if kind is Aggregate.CROPPED_SUM else SharedHeavyCount
+    return shared(crop=cap, **common), why
+
+
+def _buckets(query: QueryConfig, cap: int) -> int:
+    """Return how many cells fit into ``memory``, or are enough that few of the expected users share one."""
+    if query.memory is None:
+        return _CELLS_PER_USER * (query.expected or 1)
+    bits = _MAX_CROP if query.parsed.value is not None else cap
+    return max(1, query.memory // next(size for size in (1, 2, 4, 8) if bits <= 8 * size))
 
 
 def _why(noisy: bool) -> str:
@@ -102,6 +136,7 @@ _EXACT_ONLY = (
     "totals are exact under their shares, so leave cells out, or use one machine"
 )
 _BITS_UP_TO = "a thermometer of exact bits per user, as shares"
+_WHOLE_STEPS = "values are rounded, and the sum of each user's values is capped"
 _PRICE = {
     "exact": "both machines in one epoch show the exact state",
     "noisy": "both machines in one epoch are covered once; a second time, the loss has no bound",

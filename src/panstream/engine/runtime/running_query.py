@@ -135,7 +135,7 @@ class RunningQuery:
             bad |= self._ids.unusable(rows.ids, rows.count)
         if chosen.weights is not None and kind.of_users:
             bad |= _unusable_weights(chosen.weights, self.plan.algorithm)
-        if chosen.values is not None and not kind.of_users:
+        if chosen.values is not None:
             bad |= ~np.isfinite(chosen.values)
         return bad & chosen.rows
 
@@ -229,7 +229,8 @@ class RunningQuery:
 
     def _needed_columns(self, rows: RowBatch, chosen: QuerySelection) -> dict[str, Any]:
         kind = self.plan.config.parsed.aggregate
-        columns = {"weights": chosen.weights} if kind.of_users else {"names": chosen.names, "values": chosen.values}
+        columns: dict[str, Any] = {"values": chosen.values}
+        columns |= {"weights": chosen.weights} if kind.of_users else {"names": chosen.names}
         if kind.of_users or (limits_users(self.plan.config) and not self.plan.config.of_unusable):
             columns["ids"] = rows.ids
         return {name: column for name, column in columns.items() if column is not None}
@@ -237,7 +238,8 @@ class RunningQuery:
     def _batch(self, count: int, ids: Any = None, weights: Any = None, names: Any = None, values: Any = None) -> Any:
         algorithm = self.plan.algorithm
         if self.plan.config.parsed.aggregate.of_users:
-            return algorithm.batch(ids) if weights is None else algorithm.batch(ids, weights)
+            numbers = [column for column in (weights, values) if column is not None]  # one of them at most
+            return algorithm.batch(ids, *numbers)
         if names is not None:
             return algorithm.batch(names)
         if self.plan.config.parsed.aggregate is Aggregate.COUNT:

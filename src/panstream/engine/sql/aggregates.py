@@ -18,7 +18,8 @@ _USER_FUNCTIONS = {
 class AggregateParser:
     """Parses aggregates and conditions, and collects the columns that they use.
 
-    With ``cap``, COUNT(*) counts that many rows of a user at most: CROPPED_SUM(user, 1, cap).
+    With ``cap``, COUNT(*) counts that many rows of a user at most: CROPPED_SUM(user, 1, cap); and SUM(x) as many times
+    the largest x.
     """
 
     def __init__(self, scalars: ScalarScope, cap: int | None = None) -> None:
@@ -79,6 +80,10 @@ class AggregateParser:
         if type(node) in simple and not node.expressions:
             if isinstance(node.this, e.Distinct):
                 raise self._refuse(node, "DISTINCT is not supported here", "COUNT(DISTINCT user) is")
+            if self._cap is not None and isinstance(node, e.Sum):
+                return AggregateCall(
+                    aggregate=Aggregate.CROPPED_SUM, value=self._value(node.this), constants=(float(self._cap),)
+                )
             return AggregateCall(aggregate=simple[type(node)], value=self._value(node.this))
         if isinstance(node, e.Median):
             return AggregateCall(aggregate=Aggregate.QUANTILE, value=self._value(node.this), constants=(0.5,))

@@ -106,7 +106,7 @@ def parse(
 
     ``columns`` maps the declared columns of ``stream`` to their types; ``user`` is the column that holds ids;
     ``derived`` are expressions by name, ``lookups`` public tables that may be joined, and ``cap`` is the number of rows
-    of a user that COUNT(*) counts at most.
+    of a user that COUNT(*) counts at most, and SUM(x) as rows of the largest x.
     """
     tree = _select_tree(statement)
     statement_text = StatementText(statement)
