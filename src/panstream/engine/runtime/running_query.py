@@ -135,9 +135,14 @@ class RunningQuery:
             bad |= self._ids.unusable(rows.ids, rows.count)
         if chosen.weights is not None and kind.of_users:
             bad |= _unusable_weights(chosen.weights, self.plan.algorithm)
-        if chosen.values is not None:
+        if chosen.values is not None and self._reads_values:
             bad |= ~np.isfinite(chosen.values)
         return bad & chosen.rows
+
+    @property
+    def _reads_values(self) -> bool:
+        parsed = self.plan.config.parsed
+        return parsed.value is not None or not parsed.aggregate.of_users
 
     def prepare(
         self, rows: RowBatch, chosen: QuerySelection, usable: Mask, route: RowRoute | None
@@ -229,7 +234,7 @@ class RunningQuery:
 
     def _needed_columns(self, rows: RowBatch, chosen: QuerySelection) -> dict[str, Any]:
         kind = self.plan.config.parsed.aggregate
-        columns: dict[str, Any] = {"values": chosen.values}
+        columns: dict[str, Any] = {"values": chosen.values if self._reads_values else None}
         columns |= {"weights": chosen.weights} if kind.of_users else {"names": chosen.names}
         if kind.of_users or (limits_users(self.plan.config) and not self.plan.config.of_unusable):
             columns["ids"] = rows.ids
