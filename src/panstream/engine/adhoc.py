@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig, read_config
 from panstream.engine.config.text_style import DecimalMark
-from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query
+from panstream.engine.planner.query_plan import plan_all, plan_query
 from panstream.engine.reporting.answer import Answer, release_to_row
+from panstream.engine.reporting.answer_notes import contribution_notes, shares_text
 from panstream.engine.reporting.export import notes, visible_rows
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share
 from panstream.engine.rows.group_keys import KeyText, parse_group_key
@@ -32,7 +33,7 @@ from panstream.engine.sql.parser import table_read
 from panstream.engine.storage.ledger_file import charge_ledgers, ledger_path_for
 from panstream.errors import ConfigError, InvalidParameter, SourceError, translate_errors
 from panstream.privacy.claim import weak_epsilon_warning
-from panstream.privacy.rounding import equal_share, round_down, sum_rounded_up
+from panstream.privacy.rounding import equal_share, round_down
 
 _T = TypeVar("_T")
 _NAME = "answer"
@@ -52,6 +53,7 @@ def query(
     format: str | None = None,
     types: Mapping[str, str] | None = None,
     time: str | None = None,
+    time_zone: str | None = None,
     decimal: DecimalMark = ".",
     date_format: str | Sequence[str] | None = None,
     encoding: str | None = None,
@@ -77,6 +79,8 @@ def query(
         format: "csv", "tsv", "json", "parquet" or "arrow", if the file name does not say.
         types: Types of columns, instead of the guess.
         time: The column of event time, if a window needs one and there is more than one.
+        time_zone: The time zone of windows that are days, weeks, months, quarters or years, such as
+            "Europe/Berlin"; UTC unless given. Times without an offset are UTC in any case.
         decimal: The decimal mark of numbers.
         date_format: Formats of dates and times as ``datetime.strptime`` takes them.
         encoding: "windows-1252", "latin-1" or "utf-16" where text is not UTF-8.
@@ -102,6 +106,7 @@ def query(
         format=format,
         types=types,
         time=time,
+        time_zone=time_zone,
         settings=settings,
         written=written,
         unusable_share=unusable_share,
@@ -124,6 +129,7 @@ class PreparedQuery:
         format: str | None = None,
         types: Mapping[str, str] | None = None,
         time: str | None = None,
+        time_zone: str | None = None,
         settings: Mapping[str, Any] | None = None,
         written: Dialect | None = None,
         caller: Caller = "python",
@@ -139,8 +145,9 @@ class PreparedQuery:
             self._source, self.guess = infer_table_schema(source)
         self.guess = _with_types(self.guess, types or {})
         self._epsilon = epsilon
+        stream = {"user": user, "time": time, "time_zone": time_zone}
         self._declared = self._with_hints(
-            lambda: _config(sql, self.guess.columns, user, time, {"epsilon": epsilon, **(settings or {})})
+            lambda: _config(sql, self.guess.columns, stream, {"epsilon": epsilon, **(settings or {})})
         )
         self._doubts = self._check_first_rows(caller) if is_paths(source) else []
         self._publishes_share = unusable_share and is_paths(source) and is_published_for(self._declared.queries)
@@ -254,15 +261,17 @@ class PreparedQuery:
             engine.step()  # starts the schedules, so that an input without rows is answered like any other
             engine.finish()
             has_several_columns = len(self.config.statements[0].view.shown) > 1
+            zone = self.config.stream.time_zone
             rows = [
-                release_to_row(release, name if has_several_columns else None) for name, release in visible_rows(engine)
+                release_to_row(release, name if has_several_columns else None, zone=zone)
+                for name, release in visible_rows(engine)
             ]
             answer_plans = [plan for plan in engine.plans if not plan.config.of_unusable]
             promised = (
-                *_contribution_labels(answer_plans, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
+                *contribution_notes(answer_plans, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
                 *(note for _, note in notes(engine)),
             )
-            shares = _shares(answer_plans)
+            shares = shares_text(answer_plans)
             unusable = published_share(engine)
         return Answer(
             sql=self.sql,
@@ -292,17 +301,17 @@ def table_in_from(sql: str) -> str:
 
 
 def _config(
-    sql: str, columns: Mapping[str, str], user: str | None, time: str | None, settings: Mapping[str, Any]
+    sql: str, columns: Mapping[str, str], declared: Mapping[str, str | None], settings: Mapping[str, Any]
 ) -> Config:
-    for role, column in (("user", user), ("time", time)):
+    for role in ("user", "time"):
+        column = declared[role]
         if column is not None and column not in columns:
             raise InvalidParameter(f"{role} must be one of the columns {', '.join(columns)}, got {column!r}")
     stream: dict[str, Any] = {"name": table_in_from(sql), "columns": dict(columns)}
-    if user is not None:
-        stream["user"] = user
+    stream |= {key: value for key, value in declared.items() if value is not None}
     scheduled = settings.get("window") is not None or settings.get("every") is not None
-    if scheduled or time is not None:
-        stream |= {"time": time or _time_column(columns), "lateness": _ANY_ORDER}
+    if scheduled or declared["time"] is not None:
+        stream |= {"time": declared["time"] or _time_column(columns), "lateness": _ANY_ORDER}
     query_table = {"name": _NAME, "sql": sql, **{key: value for key, value in settings.items() if value is not None}}
     if isinstance(groups := query_table.get("groups"), Mapping):
         query_table["groups"] = {name: _keys(keys, columns.get(name)) for name, keys in groups.items()}
@@ -318,36 +327,6 @@ def _divided(query: QueryConfig, stream: StreamConfig) -> QueryConfig:
         epsilon=round_down(equal_share(query.epsilon, groups)),
         delta=round_down(equal_share(query.delta, groups)),
     )
-
-
-def _shares(plans: Sequence[QueryPlan]) -> str:
-    """Return the epsilon of each group, where one user can be in several, as text."""
-    by_groups: dict[int, list[float]] = {}
-    for plan in plans:
-        by_groups.setdefault(plan.groups_touched, []).append(plan.config.epsilon)
-    grouped = {groups: epsilons for groups, epsilons in by_groups.items() if groups > 1}
-    return "; ".join(
-        f"{sum_rounded_up(epsilons):.6g} in each of {groups} groups" for groups, epsilons in grouped.items()
-    )
-
-
-def _contribution_labels(plans: Sequence[QueryPlan], batch_rows: int | None) -> list[str]:
-    """Return notes on how a bound on the rows of one user affects the answers."""
-    labels: dict[str, None] = {}
-    batch = "batch" if batch_rows is None else f"batch of up to {batch_rows:,} rows"
-    for plan in plans:
-        rows = plan.config.contributions
-        if rows is None or plan.config.parsed.aggregate.of_users:
-            continue
-        if plan.config.names is not None:
-            labels[f"a user with more than {rows:,} rows is counted with all of them, and loses more"] = None
-            continue
-        per = "user" + (" and group" if len(plan.groups) > 1 else "") + (" and window" if plan.config.window else "")
-        labels[
-            f"counting at most {rows:,} rows per {per}, in each {batch} that is read: rows beyond are missing from the "
-            "answer, and a user with more rows in several batches loses more"
-        ] = None
-    return list(labels)
 
 
 def _keys(keys: Any, kind: str | None) -> Any:

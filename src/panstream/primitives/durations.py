@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from panstream.errors import InvalidParameter
+from panstream.primitives.time_grid import CALENDAR_SECONDS, calendar_unit
 
 _SECONDS = {
     "ms": 0.001,
@@ -39,12 +40,32 @@ def parse_duration(text: object, *, name: str) -> float:
     return seconds
 
 
+def parse_period(text: object, *, name: str) -> float:
+    """Return the seconds of a duration, or of a unit of the calendar as claims name it.
+
+    >>> calendar_unit(parse_period("month", name="window"))
+    'month'
+    """
+    if isinstance(text, str):
+        word = text.strip().lower()
+        # "1 day" and "1 week" have a fixed length; months, quarters and years have none.
+        unit = word.removeprefix("1 ") if word in ("1 month", "1 quarter", "1 year") else word
+        if unit in CALENDAR_SECONDS:
+            return CALENDAR_SECONDS[unit]
+    try:
+        return parse_duration(text, name=name)
+    except InvalidParameter as error:
+        raise InvalidParameter(f"{error}, or one of {', '.join(CALENDAR_SECONDS)}, as the calendar has them") from None
+
+
 def format_duration(seconds: float) -> str:
-    """Return the duration in its largest fitting unit.
+    """Return the duration in its largest fitting unit, or the unit of the calendar.
 
     >>> format_duration(7200.0)
     '2 hours'
     """
+    if (unit := calendar_unit(seconds)) is not None:
+        return f"1 calendar {unit}"
     for unit in ("week", "day", "hour", "minute", "second"):
         count = seconds / _SECONDS[unit]
         if count >= 1 and count == int(count):

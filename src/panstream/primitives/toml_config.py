@@ -11,12 +11,12 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from panstream.errors import ConfigError, InvalidParameter, translate_errors
-from panstream.primitives.durations import parse_duration
+from panstream.primitives.durations import parse_duration, parse_period
 
 _KINDS = {str: "string", int: "whole number", float: "finite number", dict: "table", list: "list"}
 _KINDS |= {bool: "truth value, true or false"}
@@ -116,10 +116,17 @@ class Section:
 
     def duration(self, key: str) -> float | None:
         """Return a duration in seconds, or None."""
+        return self._parsed(key, parse_duration)
+
+    def period(self, key: str) -> float | None:
+        """Return a duration or a unit of the calendar in seconds, or None."""
+        return self._parsed(key, parse_period)
+
+    def _parsed(self, key: str, parse: Callable[..., float]) -> float | None:
         if not self.has(key):
             return None
         return translate_errors(
-            lambda: parse_duration(self.values[key], name=key),
+            lambda: parse(self.values[key], name=key),
             InvalidParameter,
             lambda error: ConfigError(f"{self.place}: {error}"),
         )

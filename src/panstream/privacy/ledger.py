@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, UnboundedLoss
+from panstream.primitives.time_grid import calendar_unit, most_windows
 from panstream.privacy.claim import Adjacency, Claim, Unit, format_unit
 from panstream.privacy.composition import group_delta
 from panstream.privacy.rounding import sum_rounded_up, times_rounded_up
@@ -233,6 +234,10 @@ def _windows(length: float | None, other: float | None) -> int | None:
     """
     if length is None or other is None:
         return None
+    if (unit := calendar_unit(other)) is not None:
+        return most_windows(length, unit)
+    if calendar_unit(length) is not None:  # it begins anywhere in a window of the other length
+        return math.ceil(Fraction(length) / Fraction(other)) + 1
     ratio = Fraction(length) / Fraction(other)
     a = ratio.numerator
     b = ratio.denominator

@@ -31,7 +31,8 @@ class AskedQuery:
 
     Attributes:
         share: What it takes of a period during which it is asked throughout.
-        window: Seconds after which it starts afresh; None if it never does.
+        window: Seconds after which it starts afresh, at least; None if it never does.
+        is_regular: Whether all windows have this length, the first from 1970; those of a calendar do not.
         lateness: Seconds that windows wait for late rows.
         overlap: Whether a copy can show windows that are over together with those that follow them.
         begin: Since when its rows can have been read; None if since ever.
@@ -42,6 +43,7 @@ class AskedQuery:
 
     share: PersonShare
     window: float | None
+    is_regular: bool = True
     lateness: float = 0.0
     overlap: bool = False
     begin: float | None = None
@@ -55,6 +57,9 @@ class AskedQuery:
         meets = end > begin
         if self.window is None:
             return meets.astype(np.int64)
+        if not self.is_regular:
+            most = self.most_windows((float(starts.min()), float(starts.max())), period) if starts.size else 0
+            return np.where(meets, most, 0).astype(np.int64)
         length = self.window
         first = np.floor(np.where(meets, begin, 0.0) / length)
         last = np.ceil(np.where(meets, end, 1.0) / length) - 1.0  # the end is not part of the period
@@ -70,9 +75,8 @@ class AskedQuery:
             return 0
         if self.window is None:
             return 1
-        total = (
-            math.inf if math.isinf(begin) or math.isinf(end) else math.ceil(end / self.window) - begin // self.window
-        )
+        is_endless = math.isinf(begin) or math.isinf(end)
+        total = math.inf if is_endless or not self.is_regular else math.ceil(end / self.window) - begin // self.window
         return int(min(math.ceil(min(overlap, period) / self.window) + 1, total))
 
     def shortened(self, windows: int) -> PersonShare:
@@ -91,6 +95,7 @@ class AskedQuery:
             "end": self.end,
             "start": self.start,
             "window": self.window,
+            **({} if self.is_regular else {"is_regular": False}),
             "lateness": self.lateness,
             "overlap": self.overlap,
             "windows": share.windows,
@@ -113,7 +118,9 @@ class AskedQuery:
                 **{key: data[key] for key in ("windows", "open", "opening", "contributions", "bounded_by", "reason")},
             )
             return cls(
-                share=share, **{key: data[key] for key in ("window", "lateness", "overlap", "begin", "end", "start")}
+                share=share,
+                is_regular=bool(data.get("is_regular", True)),
+                **{key: data[key] for key in ("window", "lateness", "overlap", "begin", "end", "start")},
             )
         except (KeyError, TypeError, ValueError):
             raise InvalidBytes("this is not the history of a query") from None

@@ -37,6 +37,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "count": question("count", "SELECT COUNT(*) FROM s"),
     "mean": question("mean", "SELECT AVG(value) FROM s", lower=0, upper=8),
     "hourly": question("hourly", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, window="1 hour"),
+    "daily": question("daily", "SELECT COUNT(*) FROM s", window="day"),  # New York's begins at 5:00 UTC
     "running": question("running", "SELECT COUNT(*) FROM s", every="1 hour", horizon=100),
     "names": question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", max_item_bytes=2, memory=300_000),
     "often": question("often", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, every="2 hours", horizon=20),
@@ -85,7 +86,9 @@ def answers(engine: Engine) -> dict[tuple[str, int], Any]:
 
 
 def settings(*names: str, directory: Path | None = None, **more: Any) -> Any:
-    return config(*(QUERIES[name] for name in names), directory=directory, time="at", lateness="10 minutes", **more)
+    queries = [QUERIES[name] for name in names]
+    zone = "America/New_York"
+    return config(*queries, directory=directory, time="at", lateness="10 minutes", time_zone=zone, **more)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.release_log import ReleaseLog
 from panstream.errors import ConfigError, PanstreamError, StoreError
 from panstream.primitives.noise import SeededSource
+from panstream.primitives.time_grid import CalendarGrid
 from panstream.privacy.claim import Claim
 from tests.engine.runtime.streams import COUNT, config, question, rows
 
@@ -51,6 +52,7 @@ STREAM: dict[str, Any] = {
     "machines": ("https://a", "https://b"),
     "cells": "noisy",
     "user_columns": ("at",),
+    "time_zone": "Europe/Berlin",
 }
 STORE: dict[str, list[Any]] = {
     "durability": ["interval", "none"],
@@ -154,7 +156,7 @@ def test_every_key_of_a_query_is_stored() -> None:
     settings = config(COUNT)
     stored = _query_fingerprint(settings.queries[0], settings)
     assert {each.name for each in fields(QueryConfig)} - {*_NOT_STORED, *_STORED_IF_GIVEN} <= stored.keys()
-    given = replace(settings.queries[0], bounded_by="declared", counter="view")
+    given = replace(settings.queries[0], bounded_by="declared", counter="view", calendar=CalendarGrid("day"))
     assert _query_fingerprint(given, settings).keys() == {*stored, *_STORED_IF_GIVEN}
 
 

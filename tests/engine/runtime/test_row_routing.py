@@ -17,6 +17,7 @@ from panstream.engine.rows.row_gather import take_rows
 from panstream.engine.runtime.clocks import UNKNOWN, Schedule, StreamClock
 from panstream.engine.runtime.row_routing import NO_WINDOW, RowRoute, Segment, WindowRule
 from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.time_grid import FixedGrid
 
 Mask = NDArray[np.bool_]
 Slots = list[tuple[tuple[int, int], list[int]]]
@@ -31,7 +32,7 @@ def maximum_by_numpy(times: NDArray[np.float64], newest: float | None) -> NDArra
 
 
 def steps_by_numpy(rule: WindowRule, marks: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    schedule = Schedule(rule.every, None if rule.step == UNKNOWN else rule.step)
+    schedule = Schedule(FixedGrid(rule.every), None if rule.step == UNKNOWN else rule.step)
     if rule.window is None or not rule.lateness:
         reached = schedule.steps(marks)
         return reached, reached

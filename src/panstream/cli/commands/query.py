@@ -57,8 +57,16 @@ def query(
         float | None, typer.Option(help="Slack, such as 1e-6: Gaussian noise; finds more unlisted names.")
     ] = None,
     max_item_bytes: Annotated[int | None, typer.Option(help="Longest such name, in bytes; shorter is better.")] = None,
-    window: Annotated[str | None, typer.Option(help="One answer per period: '1 day', '1 hour'.")] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="One answer per period: '1 hour', '7 days', or day, week (from Monday), month, quarter, year."
+        ),
+    ] = None,
     time: Annotated[str | None, typer.Option(help="Column of event time, if there is more than one.")] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="Time zone of days, weeks and longer periods: Europe/Berlin. Default: UTC.")
+    ] = None,
     types: Annotated[
         list[str] | None,
         typer.Option("--type", metavar="COLUMN=TYPE", help="Type of a column, overriding the guess; may be repeated."),
@@ -118,6 +126,7 @@ def query(
             format=format,
             types=parse_column_options("--type", types, str),
             time=time,
+            time_zone=time_zone,
             settings=settings,
             written=dialect_from(decimal, date_format, encoding),
             caller="command",

@@ -16,6 +16,7 @@ import typer
 
 from panstream.cli.common import ConfigFile, KeyFile, Yes, exit_codes, operator_key
 from panstream.errors import BudgetExhausted, InvalidParameter, LatestSnapshotDamaged, NotSupported
+from panstream.primitives.time_grid import CalendarGrid, FixedGrid, TimeGrid
 
 intrusion = typer.Typer(help="Announce an intrusion.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -205,8 +206,9 @@ def _read_states(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any
         }
         query = meta["queries"][name]
         verdict, exposed = refresh_state(monitor, monitor.claim().intrusions, rows_since_copy=False)
-        length = query["declared"].get("window")
-        states.append(RefreshOutcome(query=name, verdict=verdict, window=length and iso_timestamp(window * length)))
+        grid = _stored_windows(query["declared"])
+        start = None if grid is None else iso_timestamp(grid.start(window))
+        states.append(RefreshOutcome(query=name, verdict=verdict, window=start))
         if exposed:
             query["exposed"] = [*query["exposed"], [window, group]]
             continue
@@ -218,6 +220,13 @@ def _read_states(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any
     meta["intrusions"].append(intrusion_record(now, CopyTime(just_now=True), states))
     parts["meta"] = json.dumps(meta).encode()
     return shown
+
+
+def _stored_windows(declared: dict[str, Any]) -> TimeGrid | None:
+    """Return the windows of a stored query; None if it has none."""
+    if (length := declared.get("window")) is None:
+        return None
+    return FixedGrid(length) if (calendar := declared.get("calendar")) is None else CalendarGrid.parse(calendar)
 
 
 def _plain(value: Any, field: Any) -> Any:

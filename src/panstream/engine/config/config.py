@@ -14,19 +14,21 @@ from typing import Any, Literal, TypeVar, get_args
 from panstream.algorithms.continual_users.release_strategies import Protected
 from panstream.algorithms.randomized_bits import MAX_PHASES
 from panstream.engine.config.budget import PersonBudget, read_budget
+from panstream.engine.config.calendar_windows import read_calendar, read_time_zone
 from panstream.engine.config.candidates import WindowChoice, candidate_tables
 from panstream.engine.config.sink import SinkConfig, read_sink
 from panstream.engine.config.statement import StatementConfig, read_statement
-from panstream.engine.config.text_style import DecimalMark, Encoding, check_encoding, date_formats_of
+from panstream.engine.config.text_style import DecimalMark, Encoding, read_date_formats, read_encoding
 from panstream.engine.config.two_party import TwoPartyConfig, cells_of, read_two_party
 from panstream.engine.config.values import bounded_names, part_bounds, read_bounds, read_groups
 from panstream.engine.config.website import WebConfig, read_web
 from panstream.engine.sql.lookup_tables import LookupTable
 from panstream.engine.sql.parser import ParsedQuery, check_derived, parse
 from panstream.engine.sql.result_view import ResultView
-from panstream.errors import ConfigError, InvalidParameter, UnsupportedQuery, translate_errors
+from panstream.errors import ConfigError, UnsupportedQuery, translate_errors
 from panstream.primitives.hashing import StringHash
 from panstream.primitives.sender_counts import CODES, COLUMN, ROW
+from panstream.primitives.time_grid import CalendarGrid, FixedGrid, TimeGrid
 from panstream.primitives.toml_config import Section, load_config_file
 from panstream.privacy.person_loss import BoundedBy
 from panstream.privacy.rounding import equal_share, round_down
@@ -77,26 +79,11 @@ def _not_negative(section: Section, key: str) -> float:
     return 0.0 if section.values[key] == 0 else section.positive_number(key)
 
 
-def _date_formats(section: Section, key: str) -> tuple[str, ...]:
-    value = section.values[key]
-    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
-        raise ConfigError(f"{section.place} {key} must be a string, or a list of strings")
-    return _checked(section, lambda: date_formats_of(value))
-
-
 def _names(section: Section, key: str) -> tuple[str, ...]:
     values = section.required(key, list)
     if not all(isinstance(value, str) for value in values):
         raise ConfigError(f"{section.place} {key} must be a list of names")
     return tuple(values)
-
-
-def _encoding(section: Section, key: str) -> Encoding:
-    return _checked(section, lambda: check_encoding(section.required(key, str)))
-
-
-def _checked(section: Section, read: Callable[[], _T]) -> _T:
-    return translate_errors(read, InvalidParameter, lambda error: ConfigError(f"{section.place} {error}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +96,7 @@ class StreamConfig:
     user_columns: tuple[str, ...] = _key(_names, ())  # of which each user has one value only
     weight: str | None = _key(_typed(str))  # signed integer column: deletions and negative weights
     time: str | None = _key(_typed(str))  # column of event time; arrival time if absent
+    time_zone: str = _key(read_time_zone, "UTC")  # of windows that are units of the calendar
     lateness: float = _key(Section.duration, 0.0)  # seconds that a row may be late
     max_ahead: float | None = _key(_duration_or_keyword("any", None), 3600.0)  # seconds a row may be ahead of the clock
     max_clock_jump: float = _key(Section.duration, 3600.0)  # seconds that the system clock may jump ahead
@@ -116,8 +104,8 @@ class StreamConfig:
     on_bad_row: Literal["skip", "stop"] = _key(_one_of("skip", "stop"), "skip")
     delimiter: str | None = _key(_typed(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
     decimal: DecimalMark = _key(_one_of(*get_args(DecimalMark)), ".")  # of numbers in such CSV
-    date_format: tuple[str, ...] = _key(_date_formats, ())  # of text in files and pipes; ISO 8601 without one
-    encoding: Encoding | None = _key(_encoding)  # of text in files and pipes; UTF-8 unless declared
+    date_format: tuple[str, ...] = _key(read_date_formats, ())  # of text in files and pipes; ISO 8601 without one
+    encoding: Encoding | None = _key(read_encoding)  # of text in files and pipes; UTF-8 unless declared
     header: bool = _key(_typed(bool), True)  # whether such CSV begins with names; else columns are in declared order
     unusable_epsilon: float | None = _key(_not_negative)  # of the share of unusable rows that ``run`` publishes
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
@@ -145,9 +133,10 @@ class QueryConfig:
     upper: float | None = _key(_typed(float))
     max_weight: int | None = _key(_integer(1, 1 << 60))
     releases: int = _key(_integer(1, 1 << 30), 1)
-    every: float | None = _key(Section.duration)  # seconds between releases
+    every: float | None = _key(Section.period)  # seconds between releases
     horizon: int | None = _key(_integer(1, 1 << 40))  # how many of them
-    window: float | None = _key(Section.duration)  # seconds; each window has a new state
+    window: float | None = _key(Section.period)  # seconds; each window has a new state
+    calendar: CalendarGrid | None = None  # of window, or else of every, where that is a unit of the calendar
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     groups_per_user: int | None = _key(_integer(1, 1 << 20))  # groups that one user can be in; all if not declared
     delta: float = _key(_typed(float), 0.0)  # for counts of rows, and what is computed from them: Gaussian noise
@@ -165,6 +154,16 @@ class QueryConfig:
     of_unusable: bool = False  # whether it counts the rows that the other queries could and could not use
     # SipHash by default: whoever chooses the ids must not be able to choose their cells.
     hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")
+
+    @property
+    def window_grid(self) -> TimeGrid | None:
+        """Return the windows; None without."""
+        return None if self.window is None else self.calendar or FixedGrid(self.window)
+
+    @property
+    def step_grid(self) -> TimeGrid | None:
+        """Return the steps of the schedule, at whose ends there are answers; None without a schedule."""
+        return self.window_grid if self.every is None else self.calendar or FixedGrid(self.every)
 
     @property
     def names(self) -> str | None:
@@ -377,6 +376,7 @@ def _queries_in_window(
     options = _present_values(section, QueryConfig)
     if has_several_parts and "delta" in options:
         options["delta"] = options["delta"] / len(select.parts)
+    options |= read_calendar(section, options, stream.time_zone)
     bounds = read_bounds(section)
     unused = set(bounds) - {word for part in select.parts for word in bounded_names(part)}
     if unused:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import InvalidParameter
+from panstream.errors import ConfigError, InvalidParameter, translate_errors
+from panstream.primitives.toml_config import Section
+
+_T = TypeVar("_T")
 
 DecimalMark = Literal[".", ","]
 Encoding = Literal["utf-8", "windows-1252", "latin-1", "utf-16", "utf-16-le", "utf-16-be"]
@@ -125,3 +128,20 @@ def utf8_table(encoding: Literal["windows-1252", "latin-1"]) -> NDArray[Any]:
         table[byte, 0] = len(text)
         table[byte, 1 : 1 + len(text)] = list(text)
     return table
+
+
+def read_date_formats(section: Section, key: str) -> tuple[str, ...]:
+    """Return the formats of dates that a configuration declares."""
+    value = section.values[key]
+    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
+        raise ConfigError(f"{section.place} {key} must be a string, or a list of strings")
+    return _checked(section, lambda: date_formats_of(value))
+
+
+def read_encoding(section: Section, key: str) -> Encoding:
+    """Return the encoding of text that a configuration declares."""
+    return _checked(section, lambda: check_encoding(section.required(key, str)))
+
+
+def _checked(section: Section, read: Callable[[], _T]) -> _T:
+    return translate_errors(read, InvalidParameter, lambda error: ConfigError(f"{section.place} {error}"))

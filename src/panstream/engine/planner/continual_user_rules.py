@@ -75,6 +75,6 @@ def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:
 
 def _ticks(query: QueryConfig) -> int | None:
     """Return the most ticks that rows within one ``user_window`` can fall into: it may begin inside a slot."""
-    if query.user_window is None or query.every is None:
+    if query.user_window is None or query.step_grid is None:
         return None
-    return math.ceil(query.user_window / query.every) + 1
+    return math.ceil(query.user_window / query.step_grid.shortest) + 1

@@ -72,13 +72,19 @@ def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, sharde
     return PersonShare.of_windows(
         name,
         loss,
-        window=claim.window,
+        window=_shortest_window(plan),
         period=period,
         lateness=stream.lateness if stream.time is not None else 0.0,
         overlap=windows_overlap(plan, stream, sharded=sharded),
         bounded_by=bounded_by(plan.config, plan.algorithm),
         contributions=plan.config.contributions,
     )
+
+
+def _shortest_window(plan: QueryPlan) -> float | None:
+    """Return the length after which a query starts afresh, at least; None if it never does."""
+    grid = plan.config.window_grid
+    return plan.claim.window if plan.claim.window is None or grid is None else grid.shortest
 
 
 def windows_overlap(plan: QueryPlan, stream: StreamConfig, *, sharded: bool = False) -> bool:
@@ -127,7 +133,8 @@ def continue_history(
     planned = [
         AskedQuery(
             share=person_share(plan, stream, stream.person.period, sharded=sharded),
-            window=plan.claim.window,
+            window=_shortest_window(plan),
+            is_regular=plan.config.calendar is None,
             lateness=lateness,
             overlap=windows_overlap(plan, stream, sharded=sharded),
             begin=None if now is None else now - lateness,

@@ -137,9 +137,9 @@ class QueryPlan:
 
     def max_states(self, lateness: float) -> int:
         """Return the largest number of states: one for every group in every open window."""
-        window = self.config.window
+        grid = self.config.window_grid
         # The last ``lateness`` seconds overlap at most ceil(lateness / window) + 1 windows; one more is a margin.
-        return len(self.groups) * (1 if window is None else 2 + math.ceil(lateness / window))
+        return len(self.groups) * (1 if grid is None else 2 + math.ceil(lateness / grid.shortest))
 
     def group_name(self, group: tuple[Any, ...]) -> str:
         """Return the text for a group, such as ``region=north``; empty for an open domain, which shares one state."""
@@ -268,7 +268,7 @@ def _claim(
         event_epsilon = base.epsilon if event_epsilon is None else event_epsilon  # an event falls into one group
     unit = base.unit
     if query.window is not None:
-        span = format_duration(query.window)
+        span = format_duration(query.window) + (f" ({query.calendar.zone})" if query.calendar is not None else "")
         if unit == "user":
             unit = "user-window"
             notes.append(f"per user and window of {span}; a user in w windows loses w times as much")

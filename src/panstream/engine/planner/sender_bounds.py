@@ -21,8 +21,11 @@ def check_sender_bound(query: QueryConfig, stream: StreamConfig) -> None:
         )
     if query.contributions is None:
         raise InvalidParameter(f"{place} needs contributions, the most rows of one sender in a window")
-    if query.window is None or query.window != int(query.window):
-        raise InvalidParameter(f"{place} needs window, of whole seconds: senders count their rows window by window")
+    if query.window is None or query.window != int(query.window) or query.calendar is not None:
+        raise InvalidParameter(
+            f"{place} needs window, a fixed length of whole seconds: senders count their rows window by window, and do "
+            "not know the calendar of the stream's time zone"
+        )
     if stream.columns.get(COLUMN) != "string":
         raise InvalidParameter(
             f'{place} reads in which windows a sender counts a row: declare {COLUMN} = "string" in [stream.columns]'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from panstream.core.estimate import format_number
@@ -14,6 +15,7 @@ from panstream.engine.storage.ledger_file import Spent
 from panstream.engine.storage.release_log import Release
 from panstream.errors import InvalidParameter, NotSupported, import_optional
 from panstream.primitives.escaping import html_text, markdown_text, printable
+from panstream.primitives.time_grid import local_timestamp
 from panstream.privacy.claim import Claim
 from panstream.privacy.ledger import Ledger
 
@@ -191,19 +193,29 @@ class Answer:
 _NUMERIC = ("estimate", "95% interval")
 
 
-def release_to_row(release: Release, name: str | None) -> dict[str, Any]:
-    """Return a release as a flat row: aggregate if there are several, group, period and figures."""
+def release_to_row(release: Release, name: str | None, *, zone: str = "UTC") -> dict[str, Any]:
+    """Return a release as a flat row: aggregate if there are several, group, period and figures.
+
+    Args:
+        release: The release.
+        name: Its aggregate, if there are several.
+        zone: The time zone in which periods are shown.
+    """
     record = release.record
     low, high = record["interval"]
     row: dict[str, Any] = {} if name is None else {"aggregate": name}
     row |= record.get("group", {})
     if "window" in record:
-        row |= {"start": record["window"][0], "end": record["window"][1]}
+        row |= {"start": _local(record["window"][0], zone), "end": _local(record["window"][1], zone)}
     elif "end" in record:
-        row["end"] = record["end"]
+        row["end"] = _local(record["end"], zone)
     row |= {"estimate": record["value"], "low": low, "high": high, "standard_error": record["standard_error"]}
     row["unclipped"] = record["unclipped"]
     return row | {key: record[key] for key in ("description", "too_uncertain", "help") if key in record}
+
+
+def _local(stamp: str, zone: str) -> str:
+    return stamp if zone == "UTC" else local_timestamp(datetime.fromisoformat(stamp).timestamp(), zone)
 
 
 def _label(row: dict[str, Any]) -> str:

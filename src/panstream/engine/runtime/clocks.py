@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from panstream.engine.config.config import StreamConfig
 from panstream.primitives.inputs.argument import read_only
+from panstream.primitives.time_grid import TimeGrid
 
 if TYPE_CHECKING:
     from panstream.engine.runtime.running_query import DrawnAnswer, RunningQuery
@@ -62,15 +63,15 @@ class StreamClock:
 
 @dataclass(slots=True)
 class Schedule:
-    """Steps of ``length`` seconds: step k is [k·length, (k+1)·length); ``step`` is the open one, None before a row."""
+    """Numbered steps; ``step`` is the open one, None before a row."""
 
-    length: float
+    grid: TimeGrid
     step: int | None = None
 
     def steps(self, marks: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the step that is open at every row, never one that is already closed."""
         min_step = self.step if self.step is not None else UNKNOWN
-        mark_steps = np.where(np.isfinite(marks), np.floor(marks / self.length), float(min_step))
+        mark_steps = np.where(np.isfinite(marks), self.grid.indices(marks), float(min_step))
         return np.maximum(mark_steps.astype(np.int64), min_step)
 
     def advance_to(self, step: int) -> None:
@@ -79,7 +80,7 @@ class Schedule:
 
     def at(self, now: float) -> int:
         """Return the step that contains the time ``now``."""
-        return math.floor(now / self.length)
+        return self.grid.index(now)
 
 
 def _since_boot() -> float:
@@ -199,7 +200,7 @@ def guard_clock(
     if stream.time is not None:
         elapsed = None
     schedules = [query.schedule for query in queries if query.schedule is not None]
-    ends = [(schedule.step + 1) * schedule.length for schedule in schedules if schedule.step is not None]
+    ends = [schedule.grid.start(schedule.step + 1) for schedule in schedules if schedule.step is not None]
     if last is None or not ends:
         return _JumpGuardedClock(clock, elapsed, max_jump=stream.max_clock_jump)
     return _JumpGuardedClock(

@@ -150,12 +150,12 @@ class RefreshOutcome:
     @classmethod
     def states(cls, plan: QueryPlan, verdicts: Mapping[Slot, Verdict]) -> list[RefreshOutcome]:
         """Return the outcomes for all states of a query."""
-        length = plan.config.window
+        grid = plan.config.window_grid
         return [
             cls(
                 query=plan.config.name,
                 verdict=verdict,
-                window=None if length is None else iso_timestamp(window * length),
+                window=None if grid is None else iso_timestamp(grid.start(window)),
                 group=plan.group_name(plan.groups[group]) or None,
             )
             for (window, group), verdict in verdicts.items()

@@ -28,9 +28,8 @@ def release_record(plan: QueryPlan, drawn: DrawnAnswer, stamp: str, coverage: Co
     group = plan.groups[drawn.group]
     if group:
         fields["group"] = dict(zip(plan.config.parsed.group_by, map(_plain, group), strict=True))
-    if drawn.window is not None:
-        length = plan.config.window or 0.0
-        fields["window"] = [iso_timestamp(drawn.window * length), iso_timestamp((drawn.window + 1) * length)]
+    if drawn.window is not None and (grid := plan.config.window_grid) is not None:
+        fields["window"] = [iso_timestamp(grid.start(drawn.window)), iso_timestamp(grid.start(drawn.window + 1))]
     if drawn.until is not None:
         fields["end"] = iso_timestamp(drawn.until)
     fields |= coverage.labels(fields.get("window"))

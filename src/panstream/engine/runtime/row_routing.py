@@ -6,7 +6,7 @@ are not public: those are sorted in scratch memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from panstream.engine.runtime.clocks import UNKNOWN
 from panstream.engine.runtime.state_backend import Slot
 from panstream.primitives.inputs.argument import read_only
 from panstream.primitives.memory.scratch import Scratch
+from panstream.primitives.time_grid import CalendarGrid
 
 Mask = NDArray[np.bool_]
 NO_WINDOW = -(2**62)  # the window of rows without a time; below every real one
@@ -32,6 +33,7 @@ class WindowRule:
         lateness: How far the watermark is behind the stream's time.
         ticks_per_window: Number of steps of a window.
         step: The open step; `UNKNOWN` before the first one.
+        calendar: The steps, and the windows if there are any, where they are units of the calendar.
     """
 
     every: float
@@ -39,6 +41,17 @@ class WindowRule:
     lateness: float
     ticks_per_window: int
     step: int
+    calendar: CalendarGrid | None = None
+
+    def in_steps(
+        self, times: NDArray[np.float64], marks: NDArray[np.float64]
+    ) -> tuple[WindowRule, NDArray[np.float64], NDArray[np.float64]]:
+        """Return the same rule and times, counted in steps of the calendar."""
+        if self.calendar is None:
+            return self, times, marks
+        window = None if self.window is None else 1.0
+        rule = replace(self, every=1.0, window=window, lateness=0.0, calendar=None)
+        return rule, self.calendar.indices(times), self.calendar.indices(marks - self.lateness)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +140,7 @@ class RowRoute:
             times: The times of the rows, NaN where unknown.
             marks: The stream's time at every row.
         """
-        runs = _runs(rule, times, marks)
+        runs = _runs(*rule.in_steps(times, marks))
         starts = np.append(runs[:, 0], times.size)
         windows, steps, reached = runs[:, 1], runs[:, 2], runs[:, 3]
         if rule.window is None:

@@ -98,9 +98,8 @@ class RunningQuery:
     has_batch: bool = False
 
     def __post_init__(self) -> None:
-        query = self.plan.config
-        step = query.every if query.every is not None else query.window
-        self.schedule = None if step is None else Schedule(step)
+        grid = self.plan.config.step_grid
+        self.schedule = None if grid is None else Schedule(grid)
         self._ids = IdValidator.for_plan(self.plan)
 
     @property
@@ -204,7 +203,8 @@ class RunningQuery:
             return None
         step = UNKNOWN if self.schedule.step is None else self.schedule.step
         lateness = self.lateness if self.windowed else 0.0
-        return WindowRule(self.schedule.length, self.plan.config.window, lateness, self.ticks_per_window, step)
+        query, every = self.plan.config, self.schedule.grid.longest
+        return WindowRule(every, query.window, lateness, self.ticks_per_window, step, query.calendar)
 
     @property
     def ticks_per_window(self) -> int:
@@ -287,7 +287,7 @@ class RunningQuery:
             for closed in range(previous_step if previous_step is not None else step, step):
                 if self.finished:
                     break
-                self._draw(0, draw, until=(closed + 1) * self.schedule.length)
+                self._draw(0, draw, until=self.schedule.grid.start(closed + 1))
             return
         for window in sorted(self.ticks_by_window):
             first = window * self.ticks_per_window
@@ -297,7 +297,8 @@ class RunningQuery:
             while self.ticks_by_window[window] < due:
                 self.ticks_by_window[window] += 1
                 if self.ticks_by_window[window] <= self.plan.releases:
-                    self._draw(window, draw, until=(first + self.ticks_by_window[window]) * self.schedule.length)
+                    end = self.schedule.grid.start(first + self.ticks_by_window[window])
+                    self._draw(window, draw, until=end)
             if over:
                 self._drop(window)
 

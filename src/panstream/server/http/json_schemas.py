@@ -38,7 +38,10 @@ _FLAG = {"type": "boolean"}
 _TIME = {"type": "string", "format": "date-time"}
 _EPSILON = {"oneOf": [{"type": "number"}, {"const": "inf"}], "description": 'A number, or "inf": no privacy.'}
 _EPSILON_OR_NULL = {"oneOf": [{"type": "number"}, {"const": "inf"}, {"type": "null"}]}
-_WINDOW = {**_maybe("number"), "description": "Of unit user-window: the length of a window in seconds."}
+_WINDOW = {
+    **_maybe("number"),
+    "description": "Of unit user-window: seconds of a window (2766600: a calendar month).",
+}
 _MANY = {"oneOf": [{"type": "integer"}, {"const": "any"}]}
 _COVERED = {**_FLAG, "description": "Whether the copy is covered as an announced one."}
 
@@ -162,7 +165,7 @@ _QUERY = {
         }
     ),
     "every": {**_maybe("number"), "description": "Seconds between releases, if by schedule."},
-    "window": {**_maybe("number"), "description": "Seconds of a window, if there are windows."},
+    "window": {**_maybe("number"), "description": "Seconds of a window, if there are any (2766600: a calendar month)."},
     "on_demand": {**_FLAG, "description": "Whether POST .../release answers it."},
     "finished": {**_FLAG, "description": "Whether all releases were made."},
     "refreshable": {**_FLAG, "description": "Whether its state can be refreshed after an announced intrusion."},

@@ -52,8 +52,21 @@ export function windowed([from, to]) {
   return end - begin === 864e5 ? day(begin) : `${day(begin)} to ${day(end - 864e5)}`;
 }
 
+/** Units of the calendar by the seconds that name them, as in primitives/time_grid.py. */
+const CALENDAR = new Map([
+  [174600, "day"],
+  [693000, "week"],
+  [2766600, "month"],
+  [8037000, "quarter"],
+  [31710600, "year"],
+]);
+
+/** Whether windows are units of the calendar, whose lengths differ. */
+export const isCalendar = (seconds) => CALENDAR.has(seconds);
+
 /** "day", "3 hours". */
 export function duration(seconds) {
+  if (isCalendar(seconds)) return CALENDAR.get(seconds);
   for (const [unit, length] of [
     ["week", 604800],
     ["day", 86400],

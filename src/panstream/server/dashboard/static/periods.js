@@ -3,6 +3,8 @@
 // Answers have intervals of 95%. What is made of two of them holds with at least 90%, of three with at least 85%,
 // however they depend on each other: the chances to be wrong add up at most.
 
+import { isCalendar } from "./format.js";
+
 /** Periods by name: seconds, and what the period before and its end are called. */
 export const PERIODS = {
   hour: { seconds: 3600, label: "Hour", before: "the hour before", earlier: "an hour earlier" },
@@ -67,7 +69,7 @@ export function rate(query, additive, releases, period, end) {
     return found && { ...found, level: least(...found.made) };
   }
   const last = releases.findLast((release) => whole(release) && release.value !== null);
-  return last ? { ...part(last, null, query.window), level: last.level, from: begins(last), to: ends(last) } : null;
+  return last ? { ...part(last, null, ends(last) - begins(last)), level: last.level, from: begins(last), to: ends(last) } : null;
 }
 
 /** The newest figure beside that of the period before: both, the change, and how sure it is; null if there is none. */
@@ -76,7 +78,10 @@ export function comparison(query, additive, releases, period, end) {
   if (query.window !== null) {
     const now = releases.findLast((release) => whole(release) && release.value !== null);
     const back = now && Math.max(1, Number.isFinite(length) ? Math.round(length / query.window) : 1) * query.window;
-    const before = now && releases.findLast((each) => whole(each) && begins(each) === begins(now) - back);
+    const since = now && (isCalendar(query.window) ? null : begins(now) - back);
+    const before =
+      now &&
+      releases.findLast((each) => whole(each) && (since === null ? ends(each) === begins(now) : begins(each) === since));
     return before && before.value !== null ? compared(part(now), part(before), [now, before], begins(before)) : null;
   }
   if (additive && Number.isFinite(length)) {

@@ -1,13 +1,13 @@
 // What changed since the period before, in words; nothing is called a change that noise alone could make.
 
 import { h } from "./dom.js";
-import { duration, moment, number, percent, perTime } from "./format.js";
+import { duration, isCalendar, moment, number, percent, perTime } from "./format.js";
 import { comparison, PERIODS, rate } from "./periods.js";
 
 /** Against what the newest figure is held. */
 function than(query, additive, period, since) {
   if (query.window !== null) {
-    return period === "all" || PERIODS[period].seconds <= query.window
+    return period === "all" || isCalendar(query.window) || PERIODS[period].seconds <= query.window
       ? `the ${duration(query.window)} before`
       : PERIODS[period].earlier;
   }
