@@ -44,7 +44,7 @@ def keys(title: str) -> set[str]:
         ("[stream]", {field.name for field in fields(StreamConfig)} - {"guessed", "cells", "person"}),
         (
             "[[query]]",
-            {field.name for field in fields(QueryConfig)} - {"parsed", "statement", "of_unusable", "later"}
+            {field.name for field in fields(QueryConfig)} - {"parsed", "statement", "of_unusable", "later", "calendar"}
             | {"bounds"},
         ),
         ("[store]", {field.name for field in fields(Config)} - ELSEWHERE),
