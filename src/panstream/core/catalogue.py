@@ -41,9 +41,11 @@ ALGORITHMS: dict[str, str] = {
     "WindowedSum": "panstream.algorithms.continual.windowed_sum",
     # heavy hitters: an open domain of names
     "FrequentItems": "panstream.algorithms.heavy_hitters.prefix_sketch",
-    # continual_users: users at every tick
+    # continual_users: ids at every tick
     "ContinualBitmap": "panstream.algorithms.continual_users.continual_bitmap",
     "ContinualDensity": "panstream.algorithms.continual_users.continual_density",
+    "ContinualInnerProduct": "panstream.algorithms.continual_users.continual_moments",
+    "ContinualSecondMoment": "panstream.algorithms.continual_users.continual_moments",
     # networks: tables of a stream, from which models are learnt
     "StreamingTables": "panstream.models.networks.streaming_tables",
     # papers: their counters, corrected, for comparison

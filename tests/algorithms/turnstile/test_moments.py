@@ -170,8 +170,8 @@ def test_the_error_of_an_inner_product_is_that_of_norms_less_their_noise() -> No
         sums[1, 20:60] = math.sqrt((right + both) / 40)
         product = min(float(sums[0] @ sums[1]), math.sqrt(left * right))
         expected = (left * right + product**2) / 64 + noise.variance * (left + right) + both * noise.variance
-        assert sketch._decode(sums, noise, ()).standard_error == pytest.approx(math.sqrt(expected))
-    low = sketch._decode(np.zeros((2, 64)), noise, ())
+        assert sketch.decode(sums, noise, ()).standard_error == pytest.approx(math.sqrt(expected))
+    low = sketch.decode(np.zeros((2, 64)), noise, ())
     assert low.standard_error == pytest.approx(math.sqrt(both * noise.variance))
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from panstream.algorithms.continual_users.continual_moments import ContinualInnerProduct, ContinualSecondMoment
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.algorithms.turnstile.inner_product import InnerProduct
@@ -63,6 +64,9 @@ def turnstile_specimens() -> list[Specimen]:
 def _moments() -> list[Specimen]:
     second = SecondMoment(epsilon=8.0, expected=50.0, max_weight=5)
     product = InnerProduct(epsilon=8.0, expected=50.0, max_weight=5)
+    tree: dict[str, Any] = {"releases": 6, "levels": 2, "capacity": 2, "buckets": 256}
+    second_tree = ContinualSecondMoment(epsilon=20.0, expected=50.0, max_weight=5, **tree)
+    product_tree = ContinualInnerProduct(epsilon=20.0, expected=50.0, max_weight=5, **tree)
     sided = tuple({**batch, "stream": side} for side in ("left", "right") for batch in _BATCHES)
     bad: tuple[dict[str, Any], ...] = (
         {"ids": [2, None]},
@@ -72,11 +76,14 @@ def _moments() -> list[Specimen]:
         {"ids": [3, 4], "weight": [1]},
         {"ids": [3], "weight": [None]},
     )
+    sided_bad = tuple({**batch, "stream": "left"} for batch in bad)
     return [
         Specimen(name=name, algorithm=algorithm, batches=batches, bad=refused, truth=1800.0, canary=CANARY)
         for name, algorithm, batches, refused in (
             ("SecondMoment", second, _BATCHES, bad),
             ("SecondMoment, three releases", replace(second, releases=3), _BATCHES, bad),
-            ("InnerProduct", product, sided, tuple({**batch, "stream": "left"} for batch in bad)),
+            ("ContinualSecondMoment", second_tree, _BATCHES, bad),
+            ("InnerProduct", product, sided, sided_bad),
+            ("ContinualInnerProduct", product_tree, sided, sided_bad),
         )
     ]

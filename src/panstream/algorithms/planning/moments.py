@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from panstream.algorithms.continual_users.continual_moments import ContinualInnerProduct, ContinualSecondMoment
 from panstream.algorithms.planning.tables import PlanTable, column, format_count
 from panstream.algorithms.turnstile.inner_product import InnerProduct
 from panstream.algorithms.turnstile.second_moment import SecondMoment
@@ -36,12 +37,17 @@ def moments_plan(
 ) -> PlanTable:
     """Compare the errors for one event and for users with at most some rows, at an L2 norm of ``expected``.
 
-    The error is that of the last release, in parts of the squared norm; of the norm itself it is half as large.
+    The error is that of the noisiest release, in parts of the squared norm; of the norm itself it is half as large. For
+    several releases the sketches on a tree are listed, too.
 
     >>> plan = moments_plan(epsilon=1.0, expected=490.0)
     >>> plan.rows[0].protects, round(plan.rows[0].error, 3), plan.rows[4].note
     ('one event', 0.024, 'refused: drowns in noise')
     """
+
+    kinds: tuple[type[SecondMoment] | type[InnerProduct], ...] = (SecondMoment, InnerProduct)
+    if releases > 1:
+        kinds = (SecondMoment, ContinualSecondMoment, InnerProduct, ContinualInnerProduct)
 
     def row(kind: type[SecondMoment] | type[InnerProduct], max_rows: int | None) -> MomentsPlanRow:
         protects = "one event" if max_rows is None else f"a user of at most {max_rows} rows"
@@ -56,10 +62,10 @@ def moments_plan(
             protects=protects,
             error=sketch.error_bound(beta=beta) / expected**2,
             buckets=sketch.buckets,
-            state_bytes=16 * sketch.streams * sketch.width,
+            state_bytes=16 * sketch.streams * sketch.width * _levels(sketch),
         )
 
-    rows = [row(kind, max_rows) for kind in (SecondMoment, InnerProduct) for max_rows in (None, *contributions)]
+    rows = [row(kind, max_rows) for kind in kinds for max_rows in (None, *contributions)]
     return PlanTable(
         title=f"moments at an L2 norm of {expected:,g}, epsilon {epsilon:g} in total; error in parts of the squared "
         f"norm, exceeded with probability at most {beta:g}",
@@ -67,3 +73,7 @@ def moments_plan(
         rows=tuple(rows),
         kind=MomentsPlanRow,
     )
+
+
+def _levels(sketch: SecondMoment | InnerProduct) -> int:
+    return (sketch.levels or 1) if isinstance(sketch, ContinualSecondMoment | ContinualInnerProduct) else 1

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.turnstile.modular_counter import CounterBatch
-from panstream.algorithms.turnstile.signed_sketch import CounterNoise, SignedSketch, SketchState, Spread
+from panstream.algorithms.turnstile.signed_sketch import CounterNoise, SignedSketch, Spread
 from panstream.core.estimate import Estimate, symmetric_interval
 from panstream.errors import InvalidBatch
-from panstream.primitives.noise import NoiseSource
 
 Stream = Literal["left", "right"]
 _LEVEL = 0.95  # of confidence in the spread that the standard error uses
@@ -74,12 +73,13 @@ class InnerProduct(SignedSketch):
         rows = _TwoStreamBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
         return replace(rows, right=stream == "right")
 
-    def update(self, state: SketchState, batch: _TwoStreamBatch, rng: NoiseSource) -> None:
-        """Add every row to its stream's counter with its sign."""
-        side = slice(self.width, None) if batch.right else slice(self.width)
-        self._add(state.counters[side], batch, rng)
+    def counters_of(self, batch: CounterBatch) -> slice:
+        """Return which half of the counters the stream of a batch has."""
+        assert isinstance(batch, _TwoStreamBatch)
+        return slice(self.width, None) if batch.right else slice(self.width)
 
-    def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
+    def decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
+        """Return the estimate from the sums of both streams' released counters."""
         value = float(sums[0] @ sums[1])
 
         def half_width(level: float) -> float:

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.turnstile.modular_counter import CounterBatch
-from panstream.algorithms.turnstile.signed_sketch import CounterNoise, SignedSketch, SketchState, Spread
+from panstream.algorithms.turnstile.signed_sketch import CounterNoise, SignedSketch, Spread
 from panstream.core.estimate import Estimate
-from panstream.primitives.noise import NoiseSource
 
 _LEVEL = 0.95  # of confidence in the spread that the standard error uses
 
@@ -60,11 +59,8 @@ class SecondMoment(SignedSketch):
         """Check ids and their weights, integers from -max_weight to max_weight; a single one applies to all rows."""
         return CounterBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
 
-    def update(self, state: SketchState, batch: CounterBatch, rng: NoiseSource) -> None:
-        """Add every row to its counter with its sign."""
-        self._add(state.counters, batch, rng)
-
-    def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
+    def decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
+        """Return the estimate from the sums of released counters."""
         unbiased = float(np.sum(sums[0] ** 2)) - self.width * noise.variance
         spread = partial(self._spread, sums, noise)
         return Estimate.clipped(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -48,10 +48,14 @@ class SketchState:
 
 @dataclass(frozen=True, slots=True)
 class CounterNoise:
-    """Moments of the noise on one released counter, a sum of ``draws`` equal draws."""
+    """Moments of the noise on one released counter, a sum of ``draws`` equal draws.
+
+    A draw of weight w <= 1 counts as w² draws. That is exact for the variance, and the fourth moment is then at most
+    the one computed here, since w⁴ <= w².
+    """
 
     law: DiscreteLaplace
-    draws: int
+    draws: float
 
     @property
     def variance(self) -> float:
@@ -182,7 +186,7 @@ class SignedSketch(Algorithm[SketchState]):
         """Return the variance of the last release at the expected norm."""
 
     @abstractmethod
-    def _decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
+    def decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
         """Turn released counters, one row for each stream, into an estimate."""
 
     def _spread(self, sums: NDArray[np.float64], noise: CounterNoise, level: float) -> Spread:
@@ -236,13 +240,24 @@ class SignedSketch(Algorithm[SketchState]):
         self._draw(state, rng)
         return state
 
-    def _add(self, counters: NDArray[np.int64], batch: CounterBatch, rng: NoiseSource) -> None:
+    def update(self, state: SketchState, batch: CounterBatch, rng: NoiseSource) -> None:
         """Add every row to its counter with its sign."""
+        self.add_rows([state.counters], batch, rng)
+
+    def add_rows(self, copies: Sequence[NDArray[np.int64]], batch: CounterBatch, rng: NoiseSource) -> None:
+        """Add every row to its counter with its sign, in each of several arrays of counters."""
         from panstream.primitives.kernels.algorithms.signed_counters import add_signed
 
         assert isinstance(batch.ids, ItemBatch)
+        side = self.counters_of(batch)
         for rows, cells, _ in self._placement.pieces(batch.ids, rng.scratch):
-            add_signed(counters, cells, batch.weights if batch.weights.size == 1 else batch.weights[rows])
+            weights = batch.weights if batch.weights.size == 1 else batch.weights[rows]
+            for counters in copies:
+                add_signed(counters[side], cells, weights)
+
+    def counters_of(self, batch: CounterBatch) -> slice:
+        """Return which counters the stream of a batch has."""
+        return slice(None)
 
     def release(self, state: SketchState, rng: NoiseSource) -> Estimate:
         """Publish all counters with fresh noise, and start them again as noise."""
@@ -253,7 +268,7 @@ class SignedSketch(Algorithm[SketchState]):
         noise = CounterNoise(self.law, state.draws)
         state.counters.fill(0)
         self._draw(state, rng)
-        return self._decode(state.sums.astype(np.float64).reshape(self.streams, -1), noise, released)
+        return self.decode(state.sums.astype(np.float64).reshape(self.streams, -1), noise, released)
 
     def refresh(self, state: SketchState, rng: NoiseSource) -> None:
         """Add fresh noise to every counter after an announced intrusion; any number of them is covered."""

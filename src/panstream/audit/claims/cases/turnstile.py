@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from panstream.algorithms.continual.noisy_tree import NoisyTree
+from panstream.algorithms.continual_users.continual_moments import ContinualInnerProduct, ContinualSecondMoment
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
 from panstream.algorithms.turnstile.inner_product import InnerProduct
@@ -185,6 +187,62 @@ def _moments() -> Iterator[Case]:
         yield linear_case(broken, stream, events, name=name, kind="control", claimed=1.0, represents=why, sampled=False)
 
 
+class _OneLevelRates(ContinualSecondMoment):
+    """Draws the noise of every level as if there were no other. A control: never use it."""
+
+    @property
+    def engine(self) -> NoisyTree:
+        """Return the tree with the rates of one level."""
+        engine: NoisyTree = ContinualSecondMoment.engine.fget(self)  # type: ignore[attr-defined]
+        return replace(engine, epsilon=engine.epsilon * self.shape.rows)
+
+
+def _continual_moments() -> Iterator[Case]:
+    """Yield the signed sketches on a tree of two levels: rows in every slot, announced intrusions, two streams."""
+    tree: dict[str, Any] = {"epsilon": 1.0, "expected": 1e6, "buckets": 12, "levels": 2, "capacity": 2, "releases": 5}
+    second = ContinualSecondMoment(**tree, max_weight=2)
+    stream = _rows(0, None, 0, 0, None, None, 0, None)
+    rows = [index for index, step in enumerate(stream) if step.verb == "update"]
+    two, minus = _rows(2, -2)
+    events = [[*stream[:index], row, *stream[index + 1 :]] for index in rows for row in (two, minus)]
+    yield linear_case(second, stream, events, sampled=False)
+    both = [
+        [two if index in (a, b) else step for index, step in enumerate(stream)] for a in rows for b in rows if a < b
+    ]
+    user = replace(second, contributions=2)
+    yield linear_case(user, stream, both, name="ContinualSecondMoment, two contributions", sampled=False)
+    seen = [*_rows(0, None, 0), refresh(), *_rows(0, None, 0, None)]
+    changed = [[*seen[:index], two, *seen[index + 1 :]] for index in (0, 2, 4, 6)]
+    looks = (None, *range(4, len(seen) + 1))
+    name = "ContinualSecondMoment, announced intrusions"
+    yield linear_case(second, seen, changed, looks=looks, name=name, sampled=False)
+    product = ContinualInnerProduct(**tree)
+    sides = [*_rows(0, stream="left"), *_rows(0, stream="right"), release(), *_rows(0, stream="left"), release()]
+    joined = [
+        [*sides[:index], *_rows(1, stream=side), *sides[index + 1 :]]
+        for index, side in ((0, "left"), (1, "right"), (3, "left"))
+    ]
+    yield linear_case(product, sides, joined, sampled=False)
+    both_sides = [[*_rows(1, stream="left"), *_rows(1, stream="right"), *sides[2:]]]
+    name = "ContinualInnerProduct, two contributions"
+    yield linear_case(replace(product, contributions=2), sides, both_sides, name=name, sampled=False)
+    announced = [sides[0], refresh(), *sides[1:]]
+    late = [[*_rows(1, stream="left"), *announced[1:]], [*announced[:2], *_rows(1, stream="right"), *announced[3:]]]
+    name = "ContinualInnerProduct, announced intrusions"
+    yield linear_case(product, announced, late, looks=(None, 2, 3, 4, 5, 6), name=name, sampled=False)
+    broken = _OneLevelRates(**tree, max_weight=2)
+    yield linear_case(
+        broken,
+        stream,
+        events,
+        name="Second moments on a tree with the noise of one level",
+        kind="control",
+        claimed=1.0,
+        represents="every level draws at the whole epsilon, although a row is in a node on each",
+        sampled=False,
+    )
+
+
 def _counters() -> Iterator[Case]:
     """Yield the block counter, the heavy-hitter count and the profile sketch."""
     heavy = partial(HeavyHitterCount, universe=1, epsilon=1.5, min_net_weight=0)
@@ -222,4 +280,4 @@ def _published() -> Iterator[Case]:
     )
 
 
-CASES = (_legendre, _counters, _released_twice_and_replaced, _moments, _published)
+CASES = (_legendre, _counters, _released_twice_and_replaced, _moments, _continual_moments, _published)
