@@ -30,6 +30,7 @@ from panstream.algorithms.planning.tables import format_table
 from panstream.distributed.two_party.local import InProcessTwoPartyTransport
 from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import Config, read_config
+from panstream.engine.config.website import MADE
 from panstream.engine.planner.sender_bounds import sender_caps
 from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
 from panstream.engine.reporting.point_queries import count_names
@@ -146,8 +147,7 @@ def beacons(views: list[VIEW], config: Config) -> pa.RecordBatch:
         "event": pa.array(["view"] * len(views)),
         "value": pa.nulls(len(views), pa.float64()),
         "sender_counts": pa.array(numbers),
-        **{name: pa.array([""] * len(views)) for name in ("campaign", "referrer_host", "country")},
-        "device": pa.array(["desktop"] * len(views)),
+        **{name: pa.array([""] * len(views)) for name in MADE if name not in ("path", "section", "entry")},
     }
     return pa.RecordBatch.from_pydict({name: columns[name] for name in config.stream.columns})
 

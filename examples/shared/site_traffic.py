@@ -67,7 +67,7 @@ def _rows(site: str, people: np.ndarray, rng: np.random.Generator) -> pa.RecordB
     first[np.cumsum(views) - views] = True
     pages = np.array(PAGES)[rng.choice(len(PAGES), who.size, p=SHARES)]
     came = np.array(REFERRERS)[rng.choice(len(REFERRERS), who.size, p=REFERRED)]
-    campaign = np.where(first & (rng.random(who.size) < 0.1), "?utm_campaign=spring", "")
+    campaign = np.where(first & (rng.random(who.size) < 0.1), "?utm_campaign=spring&utm_source=newsletter", "")
     url = np.char.add(pages, campaign)
     referrer = np.where(first, came, f"https://{site}/")
     loads = np.minimum(rng.lognormal(6.7, 0.6, who.size), 60_000.0)

@@ -55,7 +55,7 @@ def continue_after_restart(engine: Engine) -> None:
     ingest(engine, ["visits.csv"])  # all of it was read
     engine.finish()
     assert published < {(release.query, release.number) for release in engine.log.history()}
-    assert engine.finished("visitors of the day") is False
+    assert engine.running_query("visitors of the day").finished is False
 
 
 @pytest.mark.parametrize("store", STORES, ids=lambda path: path.name)

@@ -31,7 +31,7 @@ def main(directory: Path, batches: int) -> int:
                 say(f"applied {number}")
             found = {}
             for name in names:
-                if not engine.finished(name):
+                if not engine.running_query(name).finished:
                     engine.release(name)
                 found[name] = [each.record["value"] for each in engine.log.history(name)]
             say("answers " + json.dumps(found))

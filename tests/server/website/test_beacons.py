@@ -21,7 +21,16 @@ from panstream.engine.planner.sender_bounds import sender_caps
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.sources.byte_streams import SPARE_BYTES
 from panstream.engine.sources.formats._bots import BotDetector, known_bots
-from panstream.engine.sources.formats.beacons import OTHERS, PHONES, TABLETS, derived_column, parse_beacons
+from panstream.engine.sources.formats.beacons import (
+    BROWSERS,
+    OTHER,
+    OTHERS,
+    PHONES,
+    SYSTEMS,
+    TABLETS,
+    derived_column,
+    parse_beacons,
+)
 from panstream.errors import ConfigError
 from panstream.server.auth import Limits, QuotaTracker
 from panstream.server.ingest.jobs import Job
@@ -323,13 +332,56 @@ def test_whatever_is_sent_is_one_row_each(bodies: list[bytes]) -> None:
             assert rows.columns.column("url")[place].as_py() == value["url"]
 
 
+def _first_named(patterns: dict[str, str]) -> str:
+    cases = " ".join(
+        f"WHEN regexp_matches(coalesce(text, ''), '{pattern}') THEN '{name}'" for name, pattern in patterns.items()
+    )
+    return f"CASE {cases} ELSE '{OTHER}' END"
+
+
+@pytest.mark.parametrize(
+    ("agent", "browser", "system"),
+    [
+        ("(Windows NT 10.0; Win64; x64) Chrome/128.0.0.0 Safari/537.36", "Chrome", "Windows"),
+        ("(Windows NT 10.0; Win64; x64) Chrome/128.0.0.0 Safari/537.36 Edg/128.0.0.0", "Edge", "Windows"),
+        ("(Windows NT 10.0; Win64; x64) Chrome/127.0.0.0 Safari/537.36 OPR/113.0.0.0", "Opera", "Windows"),
+        ("(Macintosh; Intel Mac OS X 14_6) Version/17.6 Safari/605.1.15", "Safari", "macOS"),
+        ("(Macintosh; Intel Mac OS X 14.6; rv:129.0) Gecko/20100101 Firefox/129.0", "Firefox", "macOS"),
+        ("(X11; Linux x86_64; rv:129.0) Gecko/20100101 Firefox/129.0", "Firefox", "Linux"),
+        ("(X11; CrOS x86_64 14541.0.0) Chrome/128.0.0.0 Safari/537.36", "Chrome", "ChromeOS"),
+        ("(iPhone; CPU iPhone OS 17_6 like Mac OS X) Version/17.6 Mobile/15E148 Safari/604.1", "Safari", "iOS"),
+        ("(iPhone; CPU iPhone OS 17_6 like Mac OS X) CriOS/128.0.6613.34 Mobile/15E148 Safari/604.1", "Chrome", "iOS"),
+        ("(iPad; CPU OS 17_6 like Mac OS X) FxiOS/129.0 Mobile/15E148 Safari/605.1.15", "Firefox", "iOS"),
+        ("(Linux; Android 10; K) Chrome/128.0.0.0 Mobile Safari/537.36", "Chrome", "Android"),
+        ("(Linux; Android 14; SM-S918B) SamsungBrowser/25.0 Chrome/121.0.0.0 Mobile", "Samsung Internet", "Android"),
+        ("(Linux; Android 10; K) Chrome/128.0.0.0 Mobile Safari/537.36 EdgA/127.0.0.0", "Edge", "Android"),
+        ("(Android 14; Mobile; rv:129.0) Gecko/129.0 Firefox/129.0", "Firefox", "Android"),
+        ("(PlayStation; PlayStation 5/8.00)", "other", "other"),
+    ],
+)  # fmt: skip
+def test_browsers_and_systems_as_they_name_themselves(agent: str, browser: str, system: str) -> None:
+    texts = pa.array([f"Mozilla/5.0 {agent}"])
+    named = [derived_column(name, texts, "example.org").to_pylist() for name in ("browser", "system")]
+    assert named == [[browser], [system]]
+
+
 TEXTS = st.lists(
     st.none() | st.text(max_size=20) | st.text("htps:/wexa.?&#=utm_campaign-DEAT", max_size=40),
     min_size=1,
     max_size=8,
 )
 ODD = ["https://www.Example.org/a?b", "http://x:80/", "/a/b?utm_campaign=m#x", "//", "/?#", "de-Latn-AT", "en-gb", "de"]
-ODD += ["iPad Mobi", "Android 14 Mobile", "Android 14", "SmartTV", "X11; Linux", ""]
+ODD += [
+    "iPad Mobi",
+    "Android 14 Mobile",
+    "Android 14",
+    "SmartTV",
+    "X11; Linux",
+    "Edg/1 Chrome/1",
+    "CrOS X11",
+    "/?utm_term=a&b",
+    "",
+]
 
 
 @pytest.mark.slow
@@ -344,6 +396,9 @@ def test_what_is_made_of_a_text_is_what_duckdb_makes_of_it(texts: list[str | Non
         "path": "coalesce(regexp_extract(text, '^[^?#]+'), '')",
         "country": "coalesce(upper(regexp_extract(text, '^[A-Za-z]{2,3}(?:-[A-Za-z]{4})?-([A-Za-z]{2})', 1)), '')",
         "campaign": "coalesce(regexp_extract(text, '[?&]utm_campaign=([^&#]+)', 1), '')",
+        "utm_term": "coalesce(regexp_extract(text, '[?&]utm_term=([^&#]+)', 1), '')",
+        "browser": _first_named(BROWSERS),
+        "system": _first_named(SYSTEMS),
         "section": "coalesce(regexp_extract(text, '^/[^/?#]*'), '')",
         "referrer_host": host,
         "entry": f"{host} <> '{site}'",

@@ -192,7 +192,9 @@ def _print_finished(engine: Engine, previous_releases: dict[str, int]) -> None:
     finished = [
         name
         for name, releases in _release_counts(engine).items()
-        if engine.finished(name) and releases == previous_releases[name] and not engine.config.query(name).of_unusable
+        if engine.running_query(name).finished
+        and releases == previous_releases[name]
+        and not engine.config.query(name).of_unusable
     ]
     if finished:
         typer.echo(

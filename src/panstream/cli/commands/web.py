@@ -49,6 +49,10 @@ def web(
     campaign: Annotated[
         list[str] | None, typer.Option(help="A campaign to count; otherwise found by name. Repeatable.")
     ] = None,
+    utm: Annotated[
+        list[str] | None,
+        typer.Option(help="Also list visits by utm_source, medium, term or content: give that word. Repeatable."),
+    ] = None,
     country: Annotated[
         list[str] | None,
         typer.Option(help="A country to count, such as DE; panstream has a list of its own. Repeatable."),
@@ -105,6 +109,7 @@ def web(
             sections=tuple(section or ()),
             campaigns=tuple(campaign or ()),
             countries=tuple(country or ()),
+            utm=tuple(dict.fromkeys(utm or ())),
             pages=() if pages is None else read_pages(pages, site),
             origins=tuple(origin or ()),
             trusted_proxies=tuple(trusted_proxy or ()),

@@ -20,12 +20,22 @@ MADE = {
     "path": "string",
     "section": "string",
     "campaign": "string",
+    "utm_source": "string",
+    "utm_medium": "string",
+    "utm_term": "string",
+    "utm_content": "string",
     "referrer_host": "string",
     "entry": "bool",
     "country": "string",
     "device": "string",
+    "browser": "string",
+    "system": "string",
 }
-OF_THE_ID = frozenset({"device", "country"})  # columns that follow from texts which are part of the visitor's id
+# Parameters of an address, by column.
+UTM = {"campaign": "utm_campaign"} | {name: name for name in MADE if name.startswith("utm_")}
+OF_THE_ID = frozenset(
+    {"device", "browser", "system", "country"}
+)  # columns that follow from texts which are part of the visitor's id
 # Columns derived from an access log.
 LOG_MADE = {name: kind for name, kind in MADE.items() if name not in ("path", "country")} | {"event": "string"}
 BEACON = {

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from panstream.engine.presets._website_queries import DAY, HOUR, MONTH, WEEK, WebsiteQuery
+from panstream.engine.presets._website_queries import (
+    BY_SECTION_AND_DEVICE,
+    DAY,
+    HOUR,
+    MONTH,
+    UTM_QUESTIONS,
+    WEEK,
+    WebsiteQuery,
+)
 
 DELTA = 1e-6
 _MEMORY = 1 << 21  # bytes of a list of names
@@ -26,7 +34,11 @@ _COUNTERS = {  # what browsers number, and how many rows count
     "sections": ("view", _LISTS),
     "referrers": ("referral", _ONE),
     "campaigns": ("campaign", _ONE),
+    **dict.fromkeys(UTM_QUESTIONS.values(), ("entry", _ONE)),
+    BY_SECTION_AND_DEVICE: ("view", _LISTS),
     "countries": ("view", _ONE),
+    "browsers": ("view", _ONE),
+    "systems": ("view", _ONE),
     "devices": ("view", _ONE),
     "events": ("event", _OTHERS),
     "load time": ("load", _OTHERS),

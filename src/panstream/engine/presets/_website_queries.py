@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from panstream.engine.config.website import LOG_MADE, MADE, Source
+from panstream.engine.sources.formats.beacons import BROWSERS, OTHER, SYSTEMS
 from panstream.primitives.sender_counts import COLUMN
 
 HOUR = "1 hour"
@@ -18,6 +19,8 @@ SECONDS = {HOUR: 3600.0, DAY: 86400.0, WEEK: 604800.0, MONTH: 2592000.0}
 VISITORS = {HOUR: 1 / 12, DAY: 1.0, WEEK: 5.0, MONTH: 15.0}
 STREAM = "web"
 DEVICES = ("desktop", "mobile", "tablet", "other")
+UTM_QUESTIONS = {"source": "sources", "medium": "mediums", "term": "terms", "content": "contents"}
+BY_SECTION_AND_DEVICE = "page views by section and device"
 SLOWEST = 10_000.0  # milliseconds
 
 # Countries that are counted unless others are declared; the list is public, and its length costs no privacy.
@@ -52,7 +55,8 @@ COUNTRIES = tuple(
     ]
 )
 _SHOWN = 20  # names of a list
-LIST_DELTA = 2e-7  # of one list of names
+VIEW_DELTA = 1e-6  # of all lists of names that a page view is in
+_LISTS = 5  # of page views, unless further ones are asked for
 _GROUP_BYTES = 1 << 16  # of the state of one group of visitors
 
 Kind = Literal["visitors", "visitor groups", "count", "groups", "names", "timing"]
@@ -105,8 +109,11 @@ def website_queries(
     campaigns: tuple[str, ...] = (),
     countries: tuple[str, ...] = (),
     pages: tuple[str, ...] = (),
+    utm: tuple[str, ...] = (),
 ) -> list[WebsiteQuery]:
     """Return all queries; without a list of pages, sections or campaigns, those are an open domain."""
+    list_delta = VIEW_DELTA / (_LISTS + len(utm))
+    declared_sections = sections
     sections = sections or tuple(dict.fromkeys("/" + page.split("/")[1] for page in pages))
     any_time = (DAY, WEEK, MONTH)
     by_name = "ORDER BY COUNT(*) DESC LIMIT"
@@ -115,11 +122,13 @@ def website_queries(
         sql = f"SELECT COUNT(DISTINCT visitor) FROM {STREAM} WHERE event = 'view'"
         return WebsiteQuery(name=name, kind="visitors", sql=sql, windows=(window,), weight=weight)
 
-    def visitor_groups(name: str, key: str, condition: str, listed: tuple[str, ...]) -> WebsiteQuery:
+    def visitor_groups(
+        name: str, key: str, condition: str, listed: tuple[str, ...], weight: float = 1.0
+    ) -> WebsiteQuery:
         sql = f"SELECT {key}, COUNT(DISTINCT visitor) FROM {STREAM} WHERE {condition} GROUP BY {key}"
-        # User agent and language are part of the id, so one id is in one group of devices, and of countries.
+        # User agent and language are part of the id, so one id is in one group of devices, browsers, or countries.
         keys = {"groups": {key: list(listed)}, "groups_per_user": 1, "memory": _GROUP_BYTES}
-        return WebsiteQuery(name=name, kind="visitor groups", sql=sql, windows=any_time, keys=keys)
+        return WebsiteQuery(name=name, kind="visitor groups", sql=sql, windows=any_time, keys=keys, weight=weight)
 
     def count(name: str, condition: str, window: str, daily: float, *, of_views: bool = True) -> WebsiteQuery:
         sql = f"SELECT COUNT(*) FROM {STREAM} WHERE {condition}"
@@ -135,7 +144,7 @@ def website_queries(
             sql=sql,
             windows=any_time,
             daily=daily,
-            keys={"delta": LIST_DELTA, "max_item_bytes": max_item_bytes},
+            keys={"delta": list_delta, "max_item_bytes": max_item_bytes},
             of_views=of_views,
         )
 
@@ -151,6 +160,11 @@ def website_queries(
             return groups(name, key, condition, daily, listed)
         return names(name, key, condition, daily, max_item_bytes)
 
+    def by_section_and_device(condition: str) -> WebsiteQuery:
+        sql = f"SELECT section, device, COUNT(*) FROM {STREAM} WHERE {condition} GROUP BY section, device"
+        keys = {"groups": {"section": list(declared_sections), "device": list(DEVICES)}}
+        return WebsiteQuery(name=BY_SECTION_AND_DEVICE, kind="groups", sql=sql, windows=(DAY,), daily=3.0, keys=keys)
+
     view = "event = 'view'"
     visit = "event = 'view' AND entry"
     timing = f"SELECT MEDIAN(value) AS p50, QUANTILE_CONT(value, 0.95) AS p95 FROM {STREAM} WHERE event = 'load'"
@@ -165,8 +179,16 @@ def website_queries(
         either("sections", "section", view, 3.0, 24, sections),
         names("referrers", "referrer_host", f"{visit} AND referrer_host <> ''", 0.5, 32),
         either("campaigns", "campaign", f"{visit} AND campaign <> ''", 0.1, 24, campaigns),
+        *(
+            names(UTM_QUESTIONS[word], f"utm_{word}", f"{visit} AND utm_{word} <> ''", 0.1, 24)
+            for word in UTM_QUESTIONS
+            if word in utm
+        ),
+        *([by_section_and_device(view)] if declared_sections else []),
         visitor_groups("countries", "country", view, countries or COUNTRIES),
         visitor_groups("devices", "device", view, DEVICES),
+        visitor_groups("browsers", "browser", view, (*BROWSERS, OTHER), weight=0.25),
+        visitor_groups("systems", "system", view, (*SYSTEMS, OTHER), weight=0.25),
         names("events", "event", "event NOT IN ('view', 'load', 'error')", 0.3, 24, of_views=False),
         WebsiteQuery(
             name="load time",

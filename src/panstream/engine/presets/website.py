@@ -29,6 +29,8 @@ from panstream.engine.presets._website_queries import (
     SECONDS,
     STREAM,
     UNASKED,
+    UTM_QUESTIONS,
+    VIEW_DELTA,
     WebsiteQuery,
     columns_of,
     website_queries,
@@ -40,7 +42,6 @@ from panstream.privacy.rounding import round_down
 PERSON_COUNTED = 2.0  # to all questions, where browsers number what they send
 PERSON = 4.0  # what one visitor may lose in 30 days to the questions about visitors
 PAGE_VIEW = 3.0  # what one page view may lose to the questions about events
-DELTA = 1e-6  # of a page view
 _PART = 0.25  # largest useful error, as a share of the count
 _FEW = 10.0  # a count with an error of this many / epsilon is useful whatever its size: no mechanism does much better
 _NAME = 0.05  # share of the events from which a name must be listed
@@ -50,8 +51,7 @@ _MEMORY = [1 << size for size in range(20, 25)]  # candidate bytes for a list of
 # Shares of the budget of a page view. A count is exact enough with little, a list is not: its noise decides what it
 # can name at all.
 _SHARES = {"count": 0.2, "groups": 0.5, "names": 1.0, "timing": 1.0}
-_DIGITS = 3  # of an epsilon
-_HALVINGS = 9
+_DIGITS, _HALVINGS = 3, 9  # of an epsilon, and of the interval in which its scale is searched
 _SPANS = {"1 hour": "hour", "1 day": "day", "7 days": "7 days", "30 days": "30 days"}
 
 
@@ -69,6 +69,7 @@ class WebsiteSpec:
     campaigns: tuple[str, ...] = ()
     countries: tuple[str, ...] = ()
     pages: tuple[str, ...] = ()
+    utm: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     machines: Mapping[str, Any] | None = None  # addresses, names, certificate, key, authority
@@ -89,6 +90,8 @@ class WebsiteSpec:
         for name, epsilon in (("person", self.budget), ("page_view", self.page_view)):
             if not (math.isfinite(epsilon) and epsilon > 0):
                 raise InvalidParameter(f"{name} must be positive, got {name}={epsilon:g}")
+        for word in set(self.utm) - set(UTM_QUESTIONS):
+            raise InvalidParameter(f"utm must be one of {', '.join(UTM_QUESTIONS)}, got {word!r}")
         for proxy in self.trusted_proxies:
             parse_network(proxy)
 
@@ -105,7 +108,7 @@ class WebsiteSpec:
 
     def questions(self) -> list[WebsiteQuery]:
         """Return all questions about the site, useful or not."""
-        questions = website_queries(self.sections, self.campaigns, self.countries, self.pages)
+        questions = website_queries(self.sections, self.campaigns, self.countries, self.pages, self.utm)
         return with_counters(questions) if self.counter else questions
 
     def sections_of_file(self) -> dict[str, Any]:
@@ -207,7 +210,7 @@ class Proposal:
 
     def page_view_loss(self) -> tuple[float, float]:
         """Return epsilon and delta of one page view, to all questions about events together."""
-        return event_loss([each.plan for each in self.asked if _reads_views(each.question)], DELTA)
+        return event_loss([each.plan for each in self.asked if _reads_views(each.question)], VIEW_DELTA)
 
 
 def _reads_views(question: WebsiteQuery) -> bool:
@@ -299,11 +302,11 @@ def _page_view_scale(site: WebsiteSpec, questions: Sequence[WebsiteQuery]) -> fl
     def loss(scale: float) -> tuple[float, float]:
         epsilons = [_rounded_down(_SHARES[question.kind] * scale) for question in questions]
         scaled = [replace(query, epsilon=each) for query, each in zip(config.queries, epsilons, strict=True)]
-        return event_loss(plan_all(replace(config, queries=tuple(scaled))), DELTA)
+        return event_loss(plan_all(replace(config, queries=tuple(scaled))), VIEW_DELTA)
 
     def fits(scale: float) -> bool:
         epsilon, delta = loss(scale)
-        return epsilon <= site.page_view and delta <= DELTA * (1 + 1e-9)
+        return epsilon <= site.page_view and delta <= VIEW_DELTA * (1 + 1e-9)
 
     queries = [{**_keys(site, each, each.windows[0], 1.0), **_any_memory(each)} for each in questions]
     config = read_config({**site.sections_of_file(), "query": queries})

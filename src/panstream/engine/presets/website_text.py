@@ -14,9 +14,10 @@ from panstream.privacy.rounding import rounded_up
 SIZES = (1_000, 10_000, 100_000)  # daily visitors for which errors are shown
 _FROM = {"beacon": "beacons of browsers", "log": "an access log"}
 _PROFILES = {
-    "one machine": "Nothing is stored in browsers. Questions about visitors, devices and countries read one bit of a "
-    "visitor however much she does, so one number holds for her 30 days. Nothing bounds how many pages she opens: "
-    "lists and counts of page views protect a single page view, and have no number for a visitor.",
+    "one machine": "Nothing is stored in browsers. Questions about visitors, and about their devices, browsers, "
+    "systems and countries, read one bit of a visitor however much she does, so one number holds for her 30 days. "
+    "Nothing bounds how many pages she opens: lists and counts of page views protect a single page view, and have no "
+    "number for a visitor.",
     "counter": "Browsers number what they send, in a count of under 100 bytes that names nobody and is never sent, and "
     "only the first few rows of one browser in a window are counted. So one number holds for all that one visitor does "
     "in 30 days and all questions together. The count is stored in the browser, which in many countries needs consent.",
@@ -48,8 +49,8 @@ def to_text(proposal: Proposal) -> str:
     lines = [
         f"{site.site}: {site.visitors:,} visitors a day declared, about 3 page views each; from {_FROM[site.source]}",
         *_wrapped(_PROFILES[_profile(site)]),
-        "how far a 95% interval reaches, if this many visitors come a day and that is what you declare (for countries",
-        "  and devices, with a tenth of all visitors):",
+        "how far a 95% interval reaches, if this many visitors come a day and that is what you declare (for devices,",
+        "  browsers, systems and countries, with a tenth of all visitors):",
         "",
         *table,
         "",

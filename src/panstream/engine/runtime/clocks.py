@@ -78,6 +78,11 @@ class Schedule:
         """Open ``step``, unless a later one is open already."""
         self.step = step if self.step is None else max(self.step, step)
 
+    @property
+    def open_until(self) -> float | None:
+        """Return when the open step ends; None before the first row."""
+        return None if self.step is None else (self.step + 1) * self.length
+
     def at(self, now: float) -> int:
         """Return the step that contains the time ``now``."""
         return self.grid.index(now)

@@ -171,13 +171,13 @@ class Engine:
         """Return the announced intrusions: time, time of the copy, and a verdict for each query."""
         return tuple(self._checkpoint.intrusions)
 
-    def finished(self, name: str) -> bool:
-        """Return whether a query has made all its releases."""
-        return self._queries[self.config.query(name).name].finished
+    def running_query(self, name: str) -> RunningQuery:
+        """Return a query's state and schedule."""
+        return self._queries[self.config.query(name).name]
 
     def release_count(self, name: str) -> int:
         """Return how many releases a query has made, over all windows and restarts."""
-        query = self._queries[self.config.query(name).name]
+        query = self.running_query(name)
         return query.prior_releases + query.release_count
 
     @property
@@ -318,7 +318,7 @@ class Engine:
     def draw(self, name: str) -> list[Release]:
         """Answer like `release`, but do not wait for names to be decoded."""
         self._require_usable()
-        query = self._queries[self.config.query(name).name]
+        query = self.running_query(name)
         already_drawn = len(self._drawn)
         query.require_on_demand()
         with self._fail_stop():

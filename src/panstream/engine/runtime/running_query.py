@@ -112,6 +112,11 @@ class RunningQuery:
         """Return whether all paid releases were made; never with windows, which pay for each one separately."""
         return not self.windowed and self.release_count >= self.plan.releases
 
+    @property
+    def next_answer(self) -> float | None:
+        """Return when the open slot of the schedule ends; None if nothing is scheduled, or no row had a time yet."""
+        return None if self.schedule is None or self.finished else self.schedule.open_until
+
     def start(self) -> None:
         """Create the states of all groups of a query without windows: which groups have rows must stay hidden."""
         if not self.windowed:

@@ -22,7 +22,6 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from panstream import __version__
-from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime, RefreshOutcome
 from panstream.engine.storage.release_log import Release
@@ -38,6 +37,7 @@ from panstream.primitives.memory import secret_memory
 from panstream.server.auth import Authenticator, QuotaTracker
 from panstream.server.errors import HttpError, to_json
 from panstream.server.http.openapi import describe
+from panstream.server.http.query_json import queries_json
 from panstream.server.ingest.jobs import Job, sender_from_headers
 from panstream.server.ingest.request_bodies import receive, receive_small
 from panstream.server.service import Service, metrics, release_json, releases_csv
@@ -167,7 +167,7 @@ class _Handlers:
         return {"name": producer.name, "id": producer.id, "last": last, "in_flight": self._quotas.limits.window}
 
     async def queries(self, request: Request) -> Response:
-        return _json(await self._worker.call(_queries))
+        return _json(await self._worker.call(queries_json))
 
     async def release(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -296,48 +296,6 @@ async def _announcement(request: Request, seconds: float) -> CopyTime | None:
         )
     copy = CopyTime.parse("copied_at", document.get("copied_at"), just_now=document.get("just_now", False))
     return copy if document["confirm"] else None
-
-
-def _queries(engine: Engine) -> dict[str, Any]:
-    """Return the stream and its queries as JSON values."""
-    config = engine.config
-    stream = engine.config.stream
-    return {
-        "stream": {
-            "name": stream.name,
-            "columns": dict(stream.columns),
-            "user": stream.user,
-            "time": stream.time,
-            "durability": config.durability,
-            "on_disk": config.directory is not None,
-        },
-        "web": None if config.web is None else config.web.to_json(),
-        "queries": [_query(engine, plan) for plan in engine.plans],
-    }
-
-
-def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
-    query = plan.config
-    scheduled = query.every is not None or query.window is not None
-    return {
-        "name": query.name,
-        "sql": query.sql,
-        "algorithm": type(plan.algorithm).__name__,
-        "why": plan.why,
-        "claim": plan.claim.to_json(),
-        "state_bytes": plan.state_bytes,
-        "series": list(plan.series),
-        "outputs": [
-            {"name": output.name, "aggregate": output.aggregate.value, "additive": output.additive}
-            for output in plan.outputs
-        ],
-        "releases": {"planned": plan.planned_releases, "made": engine.release_count(query.name)},
-        "every": query.every,
-        "window": query.window,
-        "on_demand": not scheduled,
-        "finished": engine.finished(query.name),
-        "refreshable": engine.exposure.outlook(plan)[0],
-    }
 
 
 def _ledger(engine: Engine) -> dict[str, Any]:

@@ -167,6 +167,11 @@ _QUERY = {
     "every": {**_maybe("number"), "description": "Seconds between releases, if by schedule."},
     "window": {**_maybe("number"), "description": "Seconds of a window, if there are any (2766600: a calendar month)."},
     "on_demand": {**_FLAG, "description": "Whether POST .../release answers it."},
+    "next_answer": {
+        **_maybe("string"),
+        "description": "When the open period ends, and its answer comes. Null if answers are not scheduled, or follow "
+        "the times of rows.",
+    },
     "finished": {**_FLAG, "description": "Whether all releases were made."},
     "refreshable": {**_FLAG, "description": "Whether its state can be refreshed after an announced intrusion."},
 }

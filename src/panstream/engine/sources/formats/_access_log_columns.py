@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from panstream.engine.arrow import arrow_mask, compute, pa
-from panstream.engine.config.website import LOG_MADE
+from panstream.engine.config.website import LOG_MADE, UTM
 from panstream.engine.sources.formats._bots import known_bots
 from panstream.engine.sources.formats.beacons import SOURCES, derived_column, extract_pattern
 
 FILES = "avif|bmp|css|eot|gif|ico|jpe?g|js|json|map|mjs|mp3|mp4|mpe?g|otf|png|svg|ttf|txt|wav|webm|webp|woff2?|xbm|xml"
-_CAMPAIGN = "(?:^|&)utm_campaign=(?P<found>[^&]+)"
+_UTM = {name: f"(?:^|&){parameter}=(?P<found>[^&]+)" for name, parameter in UTM.items()}
 _OF = {
-    **{name: (SOURCES[name],) for name in ("referrer_host", "entry", "device")},
+    **{name: (SOURCES[name],) for name in ("referrer_host", "entry", "device", "browser", "system")},
     "section": ("path",),
-    "campaign": ("query",),
+    **dict.fromkeys(UTM, ("query",)),
     "event": ("status", "agent", "method", "path"),
 }
 
@@ -34,7 +34,7 @@ def derived_log_column(name: str, columns: Mapping[str, Any], site: str) -> Any:
     if name == "event":
         return _events(columns)
     text = columns[_OF[name][0]]
-    return extract_pattern(text, _CAMPAIGN) if name == "campaign" else derived_column(name, text, site)
+    return extract_pattern(text, _UTM[name]) if name in _UTM else derived_column(name, text, site)
 
 
 def _events(columns: Mapping[str, Any]) -> Any:

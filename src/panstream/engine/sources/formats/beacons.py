@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import compute, pa
-from panstream.engine.config.website import BEACON, MADE
+from panstream.engine.config.website import BEACON, MADE, UTM
 from panstream.engine.rows.row_batch import NOT_JSON, RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array, wipe_unused
 from panstream.engine.sources.formats._bots import known_bots
@@ -26,16 +26,35 @@ _HEAD = {"agent": 1, "language": 2}  # number of the line
 OTHERS = "TV|PlayStation|Xbox|Nintendo"
 TABLETS = "iPad|Tablet|Kindle|Silk/"
 PHONES = "Mobi|iPhone|iPod|Android"
+# Coarse, in the order in which they are tried: many browsers name others too.
+BROWSERS = {
+    "Edge": "Edg(?:e|A|iOS)?/",
+    "Opera": "OPR/|OPT/|Opera",
+    "Samsung Internet": "SamsungBrowser/",
+    "Firefox": "Firefox/|FxiOS/",
+    "Chrome": "Chrome/|CriOS/|Chromium/",
+    "Safari": "Safari/",
+}
+SYSTEMS = {
+    "Windows": "Windows",
+    "iOS": "iPhone|iPad|iPod",
+    "Android": "Android",
+    "ChromeOS": "CrOS",
+    "macOS": "Macintosh",
+    "Linux": "Linux|X11",
+}
+OTHER = "other"
+_NAMED = {"browser": BROWSERS, "system": SYSTEMS}
 SOURCES = {  # the text that a column is derived from
-    **dict.fromkeys(("path", "section", "campaign"), "url"),
+    **dict.fromkeys(("path", "section", *UTM), "url"),
     **dict.fromkeys(("referrer_host", "entry"), "referrer"),
     "country": "language",
-    "device": "agent",
+    **dict.fromkeys(("device", *_NAMED), "agent"),
 }
 _PATTERNS = {
     "path": "^(?P<found>[^?#]+)",
     "section": "^(?P<found>/[^/?#]*)",
-    "campaign": "[?&]utm_campaign=(?P<found>[^&#]+)",
+    **{name: f"[?&]{parameter}=(?P<found>[^&#]+)" for name, parameter in UTM.items()},
     "referrer_host": r"^https?://(?:www\.)?(?P<found>[^/:?#]+)",
     "country": "^[A-Za-z]{2,3}(?:-[A-Za-z]{4})?-(?P<found>[A-Za-z]{2})",
 }
@@ -51,6 +70,8 @@ def derived_column(name: str, text: Any, site: str) -> Any:
     text = compute.coalesce(text, pa.scalar("", pa.string()))
     if name == "device":
         return _devices(text)
+    if name in _NAMED:
+        return _first_named(text, _NAMED[name])
     if name == "entry":
         return compute.not_equal(derived_column("referrer_host", text, site), site)
     if name == "referrer_host":
@@ -71,6 +92,11 @@ def _devices(agents: Any) -> Any:
     cases = (compute.or_(compute.equal(agents, ""), holds(OTHERS)), tablet, holds(PHONES))
     chosen = compute.make_struct(*cases)
     return compute.case_when(chosen, *(pa.scalar(word) for word in ("other", "tablet", "mobile", "desktop")))
+
+
+def _first_named(agents: Any, patterns: dict[str, str]) -> Any:
+    cases = compute.make_struct(*(compute.match_substring_regex(agents, pattern) for pattern in patterns.values()))
+    return compute.case_when(cases, *(pa.scalar(word) for word in (*patterns, OTHER)))
 
 
 class JsonSpans:

@@ -2,6 +2,7 @@
 
 import { h, say, show } from "./dom.js";
 import { answer } from "./format.js";
+import { ends } from "./periods.js";
 import { bar, span } from "./pictures.js";
 
 const FEW = 8; // so many stand as they were declared, without a search box
@@ -32,10 +33,11 @@ function named(lists, name) {
 
 /**
  * What a question has answers about, apart from itself: the names of its latest list, in their order, or its groups.
- * Each has an id, a name, its last answer, and all of them.
+ * Each has an id, a name, its last answer, and all of them; with `until`, of answers about times before it.
  */
-export function groupsOf(query, store) {
-  const lists = store.series.get(query.series[0]) ?? [];
+export function groupsOf(query, store, until = Infinity) {
+  const answers = (series) => (store.series.get(series) ?? []).filter((release) => ends(release) <= until);
+  const lists = answers(query.series[0]);
   const latest = lists.at(-1);
   if (latest?.items) {
     return latest.items.map((item) => ({
@@ -47,7 +49,7 @@ export function groupsOf(query, store) {
   }
   if (query.series.length < 2) return [];
   return query.series.map((series) => {
-    const known = store.series.get(series) ?? [];
+    const known = answers(series);
     return { id: series, name: nameOf(query, series, known.at(-1)), last: known.at(-1), all: () => known };
   });
 }

@@ -2,6 +2,7 @@
 
 import { h, say, show } from "./dom.js";
 import { answer, duration } from "./format.js";
+import { first } from "./first.js";
 import { groupsOf, ranked } from "./groups.js";
 import { newest, within } from "./periods.js";
 import { address, picker } from "./picker.js";
@@ -78,12 +79,12 @@ class Tile {
   update(query, period) {
     const end = newest(query, this.store);
     const series = query.series.map((name) => this.store.series.get(name) ?? []);
-    const wanted = `${period} ${end} ${series.map((releases) => releases.length)} ${query.finished}`;
+    const wanted = `${period} ${end} ${query.next_answer} ${series.map((releases) => releases.length)} ${query.finished}`;
     if (wanted === this.drawn) return;
     this.drawn = wanted;
     this.link.href = address("question", period, query.name);
     const last = series.map((releases) => releases.at(-1)).find(Boolean);
-    say(this.when, last ? about(last) : rhythm(query));
+    say(this.when, last ? about(last) : `${rhythm(query)}; ${first(query)}`);
     show(
       this.body,
       !last

@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { Asking } from "./asking.js";
 import { about, History, seen } from "./chart.js";
 import { h, say, show } from "./dom.js";
+import { first } from "./first.js";
 import { answer, loss, many, moment } from "./format.js";
 import { Groups, groupsOf } from "./groups.js";
 import { rhythm } from "./overview.js";
@@ -130,7 +131,7 @@ class Card {
       last?.too_uncertain ? `The range is too wide for the answer to mean much. What would help: ${last.help}.` : "",
     );
     say(this.range, last ? said.range : "");
-    say(this.when, last ? published(last) : "");
+    say(this.when, last ? published(last) : first(query));
     const wanted = `${id} ${period} ${this.end} ${all.length}`;
     if (wanted !== this.drawn) {
       show(this.changes, last ? long(query, additive, all, period, this.end) : []);

@@ -36,6 +36,18 @@ export function short(query, additive, releases, period, end) {
   );
 }
 
+/** The change between two sums, as a short line. */
+export function changed({ by, ratio, sure }, since) {
+  const amount = ratio === null ? `${by > 0 ? "+" : ""}${number(by)}` : percent(ratio - 1, true);
+  return h(
+    "span",
+    { class: "trend", "data-sure": sure },
+    h("span", { "aria-hidden": "true" }, `${SIGNS[sure]} `),
+    sure ? amount : "",
+    h("span", { class: "than" }, sure ? ` from ${since}` : `no clear change from ${since}`),
+  );
+}
+
 /** Lines with their intervals: how many per time, and the comparison. */
 export function long(query, additive, releases, period, end) {
   const lines = [],
