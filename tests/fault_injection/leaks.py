@@ -33,6 +33,10 @@ _SHOWN_BY = {  # the bundled configuration and the number of the ingest path
     "follow": ("visitors", 12),
     "arrival": ("arrivals", 3),
     "sender": ("counted", 0),
+    "client": ("counted_arrivals", 14),
+    "async client": ("counted_arrivals", 15),
+    "send": ("counted_arrivals", 16),
+    "query": ("limits", 8),
 }
 PERSON = "person with 3 rows in each of 3 windows"
 _TELLING_NEIGHBOURS = ("section: unknown", "event removed", "visitor: no number", PERSON)
@@ -204,6 +208,34 @@ def _in_any_window(admitted: Any, selection: Any, windows: Any) -> Any:
     from panstream.engine.rows.sender_counts import NOT_COUNTED
 
     return True if selection.counted is None else selection.counted != NOT_COUNTED
+
+
+def _ignore_cap(number: Any, counts: Any, kinds: Any, now: float) -> Any:
+    counts._caps = dict.fromkeys(counts._caps, 1_000_000)
+    return number(counts, kinds, now)
+
+
+for _sender in ("client", "async client", "send"):
+    _leak(
+        f"a sender, {_sender}, ignores its bound",
+        "panstream.primitives.sender_counts:SentCounts",
+        "number",
+        shown_by=_sender,
+    )(_ignore_cap)
+    _leak(
+        f"a sender, {_sender}, forgets its numbers when it restarts",
+        "panstream.client._row_counts",
+        "_write",
+        shown_by=_sender,
+    )(lambda write, file, text: None)
+
+
+_leak(
+    "rows above a file's bound are counted",
+    "panstream.algorithms.continual.tree_base",
+    "first_contributions",
+    shown_by="query",
+)(lambda first, users, rows, most: first(users, rows, 1_000_000))
 
 
 def _printed(stream: str) -> Callable[[], None]:

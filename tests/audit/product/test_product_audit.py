@@ -225,6 +225,34 @@ def test_what_senders_may_not_send_changes_nothing(fork_server: ForkServer) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ingest_path", [path for path in INGEST_PATHS if path.has_client], ids=str)
+def test_clients_that_number_rows_keep_to_their_bound(fork_server: ForkServer, ingest_path: IngestPath) -> None:
+    """Three rows or seven in each of three windows, in two runs of the client each: the server counts the same."""
+    report = audit_clean(CONFIGURATIONS["counted_arrivals"], fork_server, [ingest_path], ())
+    assert report.runs == 2
+    breaks = (
+        f"a sender, {ingest_path.format}, ignores its bound",
+        f"a sender, {ingest_path.format}, forgets its numbers when it restarts",
+    )
+    for name, field in run_positive_controls(fork_server, only=breaks).items():
+        assert field.startswith(("/metrics", "/v1", "store")), name
+
+
+@pytest.mark.slow
+def test_rows_beyond_a_files_bound_change_nothing(fork_server: ForkServer) -> None:
+    report = audit_clean(CONFIGURATIONS["limits"], fork_server, [INGEST_PATHS[8]], ("event removed",))
+    assert report.runs == 4
+    leaked = run_positive_controls(fork_server, only=["rows above a file's bound are counted"])
+    assert all(": stdout" in field for field in leaked.values()), leaked
+
+
+@pytest.mark.slow
+def test_workers_cap_the_rows_of_a_sender_too(fork_server: ForkServer) -> None:
+    report = audit_clean(CONFIGURATIONS["counted"], fork_server, [INGEST_PATHS[6]], ("event removed",))
+    assert report.runs == 4
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ingest_path", [INGEST_PATHS[0], INGEST_PATHS[3]], ids=str)
 @pytest.mark.parametrize("name", ["windows", "arrivals"])
 def test_all_rows_of_a_person_show_nothing(fork_server: ForkServer, name: str, ingest_path: IngestPath) -> None:

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from panstream.audit.product import _sending_client
 from panstream.audit.product._neighbouring_inputs import MEDIA_TYPES
 from panstream.audit.product._stored_fields import observe_releases, observe_store
 from panstream.audit.product.fork_server_client import ForkServer
 from panstream.errors import PanstreamError
+from panstream.primitives.durations import parse_duration
 from panstream.primitives.toml_config import toml_lines
 from panstream.server.auth import create_token
 
@@ -45,13 +47,23 @@ class IngestPath:
     """One way that events enter the product: the command, the format, and the number of worker processes."""
 
     command: str  # "run", "query", "serve", or "follow" for serve --follow
-    format: str
+    format: str  # or which of the clients that number rows sends them, one of _sending_client.SENDERS
     workers: int = 0
+
+    @property
+    def has_client(self) -> bool:
+        """Return whether a client that numbers rows sends them."""
+        return self.format in _sending_client.SENDERS
+
+    @property
+    def encoding(self) -> str:
+        """Return the format of the rows before they are sent."""
+        return "csv" if self.has_client else self.format
 
     @property
     def file(self) -> str:
         """Return the name of the input file."""
-        return f"rows.{_ENDINGS.get(self.format, self.format)}"
+        return f"rows.{_ENDINGS.get(self.encoding, self.encoding)}"
 
     @property
     def is_live(self) -> bool:
@@ -177,6 +189,8 @@ class ProductDriver:
                     self._append(file, body)
                 elif ingest_path.format == "beacon":
                     self._send_beacons(port, body)
+                elif ingest_path.has_client:
+                    self._send_by_client(directory, ingest_path, port, tokens["owner"], body)
                 else:  # the response goes to the owner of the rows, so it may depend on them
                     _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
 
@@ -250,13 +264,29 @@ class ProductDriver:
                 connection.request("POST", "/v1/beacon", line, headers)
                 connection.getresponse().read()
 
+    def _send_by_client(self, directory: Path, ingest_path: IngestPath, port: int, token: str, body: bytes) -> None:
+        """Send the rows in two runs of a client, which has only its file of counts to know of the first."""
+        folder = directory / "sender"
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text(token)
+        windows = sorted({parse_duration(query["window"], name="window") for query in self.config["query"]})
+        for part in _sending_client.halves(body):
+            (folder / "rows.csv").write_bytes(part)
+            call = (f"http://127.0.0.1:{port}", self.stream, "rows.csv", windows)
+            sends = ingest_path.format == "send"
+            argv = _sending_client.command(*call) if sends else []
+            pid = self._start(folder, ingest_path, argv, client=None if sends else [ingest_path.format, *call])
+            if code := self.fork_server.ask({"wait": pid})["code"]:
+                raise PanstreamError(f"the audited client ended with code {code}: {_read(folder / 'stderr')[-300:]}")
+
     @property
     def _counts(self) -> list[str]:
         """Return the addresses of point queries; those of queries without items are answered with an error."""
         return [f"/v1/queries/{quote(query['name'])}/counts?name=12" for query in self.config["query"]]
 
-    def _start(self, directory: Path, ingest_path: IngestPath, argv: list[str]) -> int:
+    def _start(self, directory: Path, ingest_path: IngestPath, argv: list[str], client: list[Any] | None = None) -> int:
         job = {
+            "client": client,
             "argv": argv + (["--workers", str(ingest_path.workers)] if ingest_path.workers else []),
             "real_clock": ingest_path.workers > 0,
             "directory": str(directory),

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from panstream.audit.product._neighbouring_inputs import Neighbour, Row, new_user, sender_entry
+from panstream.audit.product._sending_client import MOST
 from panstream.engine.config.config import Config
 from panstream.primitives.sender_counts import COLUMN
 
@@ -54,6 +55,39 @@ def beyond_bounds(config: Config, rows: Sequence[Row], now: float) -> tuple[Neig
     liar = _with_person(config, rows, [[*allowed, *beyond, *elsewhere]] * _PARTS)
     return replace(honest, name="person within her sender's bound"), replace(
         liar, name="person beyond her sender's bound"
+    )
+
+
+def beyond_clients_bounds(config: Config, rows: Sequence[Row]) -> tuple[Neighbour, Neighbour] | None:
+    """Return the rows of one person whose client numbers them, in three windows: as many as it may, and more.
+
+    None unless senders bound rows, by the time of arrival, since clients number rows by their own clock.
+    """
+    if config.stream.time is not None or all(query.bounded_by != "sender" for query in config.queries):
+        return None
+
+    def sent(count: int) -> Neighbour:
+        cuts = tuple((number * count, number * count) for number in range(1, _PARTS))
+        # The last row is a post of its own: it is in the last window, too.
+        return Neighbour(name="", rows=tuple(rows[number % len(rows)] for number in range(_PARTS * count)), cuts=cuts)
+
+    return replace(sent(MOST), name="person within her client's bound"), replace(
+        sent(MOST + _BEYOND), name="person beyond her client's bound"
+    )
+
+
+def beyond_a_files_bound(config: Config, rows: Sequence[Row], now: float) -> tuple[Neighbour, Neighbour] | None:
+    """Return a file in which a person has as many rows as may count, and one with more; None if nothing bounds them."""
+    most = min((query.contributions for query in config.queries if query.contributions), default=0)
+    if not most or config.stream.user is None or any(query.bounded_by == "sender" for query in config.queries):
+        return None
+    counts = (most, most + _BEYOND)
+    within, beyond = (
+        _with_person(config, rows, [[_numbered(config, now, number) for number in range(count)], [], []])
+        for count in counts
+    )
+    return replace(within, name="person within the file's bound"), replace(
+        beyond, name="person beyond the file's bound"
     )
 
 

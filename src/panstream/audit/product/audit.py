@@ -22,10 +22,17 @@ from panstream.audit.product._neighbouring_inputs import (
     read_rows,
     windows_with_rows,
 )
-from panstream.audit.product._person_neighbours import beyond_bounds, person_neighbours
+from panstream.audit.product._person_neighbours import (
+    beyond_a_files_bound,
+    beyond_bounds,
+    beyond_clients_bounds,
+    person_neighbours,
+)
+from panstream.audit.product._sending_client import SENDERS
 from panstream.audit.product.fork_server_client import ForkServer
 from panstream.engine.config.config import Config, load_config
 from panstream.errors import PanstreamError
+from panstream.primitives.sender_counts import COLUMN
 
 INGEST_PATHS = (
     IngestPath(command="run", format="csv"),
@@ -42,6 +49,7 @@ INGEST_PATHS = (
     IngestPath(command="serve", format="beacon"),
     IngestPath(command="follow", format="csv"),
     IngestPath(command="follow", format="log"),
+    *(IngestPath(command="serve", format=sender) for sender in SENDERS),
 )
 
 QUICK_INGEST_PATHS = (INGEST_PATHS[0], INGEST_PATHS[2], INGEST_PATHS[8])
@@ -107,7 +115,7 @@ class AuditInputs:
     now: float
     original: Neighbour
     neighbours: tuple[Neighbour, ...]
-    beyond_bounds: tuple[Neighbour, Neighbour] | None  # within and beyond what senders may send, if that is bounded
+    bounds: Mapping[str, tuple[Neighbour, Neighbour] | None]  # by who holds them: within, and beyond what may count
 
     @classmethod
     def read(cls, path: Path, *, rows: Path | None = None) -> Self:
@@ -125,7 +133,11 @@ class AuditInputs:
             now=now,
             original=Neighbour(name="the original", rows=original_rows),
             neighbours=(*neighbours(config, original_rows, now), *person_neighbours(config, original_rows, now)),
-            beyond_bounds=beyond_bounds(config, original_rows, now),
+            bounds={
+                "sender": beyond_bounds(config, original_rows, now),
+                "client": beyond_clients_bounds(config, original_rows),
+                "file": beyond_a_files_bound(config, original_rows, now),
+            },
         )
 
     def fitting(self, ingest_paths: Sequence[IngestPath]) -> list[IngestPath]:
@@ -138,7 +150,8 @@ class AuditInputs:
         return [
             ingest_path
             for ingest_path in ingest_paths
-            if fitting.get(ingest_path.format, True) and not (numbered and ingest_path.command == "query")
+            if fitting.get(ingest_path.format, self.bounds["client"] is not None or not ingest_path.has_client)
+            and not (numbered and ingest_path.command == "query")
         ]
 
     @property
@@ -196,18 +209,21 @@ def audit_ingest_path(
         product = ProductDriver(
             Path(folder), inputs.text, inputs.config.stream.name, inputs.now, fork_server, tuple(injected_leaks)
         )
-        product.warm({ingest_path.format: inputs.original.encode(columns, ingest_path.format)})
+        if ingest_path.has_client:
+            columns = {name: kind for name, kind in columns.items() if name != COLUMN}  # clients add it
+        product.warm({ingest_path.encoding: inputs.original.encode(columns, ingest_path.encoding)})
 
         def observe(product: ProductDriver, variant: Neighbour, cuts: Sequence[int], step: int | None) -> Fields:
             before_run()
             report.runs += 1
-            arrived = None if inputs.config.stream.time is not None else _last_post(columns, variant, ingest_path)
+            has_time = inputs.config.stream.time is not None or ingest_path.has_client
+            arrived = None if has_time else _last_post(columns, variant, ingest_path)
             bodies = _bodies(columns, variant, ingest_path, cuts)
             pause = inputs.pause if cuts else 0.0
             return product.observe(ingest_path, bodies, after=arrived, batch_rows=step, pause=pause)
 
         originals: dict[tuple[int | None, bool], Fields] = {}
-        for neighbour in inputs.neighbours:
+        for neighbour in () if ingest_path.has_client else inputs.neighbours:
             if not neighbour.fits(ingest_path.format) or (ingest_path.workers and not workers(neighbour)):
                 continue
             # An additional row shifts rows between steps, and the number of rows in a file is public.
@@ -223,13 +239,17 @@ def audit_ingest_path(
             after = observe(product, neighbour, [cut for _, cut in cuts], step)
             report.neighbours += 1
             _compare(report, ingest_path, neighbour, before, after, other_windows=_opened(inputs, neighbour))
-        if inputs.beyond_bounds is not None and not ingest_path.workers:
-            bounded = [query for query in inputs.text["query"] if query.get("bounded_by") == "sender"]
-            exact = replace(product, config={**inputs.text, "query": bounded}, exact=True)
-            within, beyond = inputs.beyond_bounds
-            before = observe(exact, within, (), None)
+        holder = "client" if ingest_path.has_client else "file" if ingest_path.command == "query" else "sender"
+        pair = inputs.bounds[holder]
+        if pair is not None:
+            counted = [query for query in inputs.text["query"] if query.get("contributions")]
+            exact = replace(product, config={**inputs.text, "query": counted}, exact=True)
+            within, beyond = pair
+            ends = [[cut for _, cut in one.cuts] if ingest_path.has_client else [] for one in pair]
+            before = observe(exact, within, ends[0], None)
+            after = observe(exact, beyond, ends[1], None)
             report.neighbours += 1
-            _compare(report, ingest_path, beyond, before, observe(exact, beyond, (), None), other_windows=False)
+            _compare(report, ingest_path, beyond, before, after, other_windows=False)
 
 
 def _opened(inputs: AuditInputs, neighbour: Neighbour) -> bool:
@@ -252,13 +272,14 @@ def _bodies(
     """
     if not ingest_path.is_live:
         return [neighbour.encode(columns, ingest_path.format)]
-    edges = [0, *cuts, len(neighbour.rows) - 1, len(neighbour.rows)]
+    last = [] if ingest_path.has_client else [len(neighbour.rows) - 1]
+    edges = [0, *cuts, *last, len(neighbour.rows)]
     line, kind = neighbour.line or (-1, "")
     parts = []
     for begin, end in pairwise(edges):
         corrupted = (line - begin, kind) if begin <= line < end else None
         part = replace(neighbour, rows=neighbour.rows[begin:end], line=corrupted)
-        parts.append(part.encode(columns, ingest_path.format))
+        parts.append(part.encode(columns, ingest_path.encoding))
     if ingest_path.command == "follow" and ingest_path.format == "csv":  # the first part has the header
         parts[1:] = [part.partition(b"\n")[2] for part in parts[1:]]
     return parts

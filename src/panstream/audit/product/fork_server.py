@@ -170,7 +170,10 @@ def _without_noise() -> None:
 
     for owner, name, real in _MASKED:
         _replace(owner, name, real)
-    _replace(Engine, "__init__", functools.partialmethod(Engine.__init__, zero_noise=True))
+    shards = importlib.import_module("panstream.distributed.sharded.session")
+    reading = importlib.import_module("panstream.distributed.sharded._worker_reading")
+    for kind in (Engine, shards.ClusterEngine, reading.ReadPlan):
+        _replace(kind, "__init__", functools.partialmethod(kind.__init__, zero_noise=True))
 
 
 def _replace(owner: Any, name: str, value: Any) -> None:
@@ -215,7 +218,12 @@ def _run(job: dict[str, Any], instrument: Any) -> int:
         sys.argv = ["panstream-audited", *job["argv"]]
         code = 0
         try:
-            importlib.import_module("panstream.cli.main").main()
+            if job["client"] is not None:
+                from panstream.audit.product._sending_client import send
+
+                send(*job["client"])
+            else:
+                importlib.import_module("panstream.cli.main").main()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     except BaseException:
