@@ -171,8 +171,7 @@ def _without_noise() -> None:
     for owner, name, real in _MASKED:
         _replace(owner, name, real)
     shards = importlib.import_module("panstream.distributed.sharded.session")
-    reading = importlib.import_module("panstream.distributed.sharded._worker_reading")
-    for kind in (Engine, shards.ClusterEngine, reading.ReadPlan):
+    for kind in (Engine, shards.ClusterEngine, shards.ReadPlan):
         _replace(kind, "__init__", functools.partialmethod(kind.__init__, zero_noise=True))
 
 
