@@ -81,7 +81,7 @@ class Schedule:
     @property
     def open_until(self) -> float | None:
         """Return when the open step ends; None before the first row."""
-        return None if self.step is None else (self.step + 1) * self.length
+        return None if self.step is None else self.grid.start(self.step + 1)
 
     def at(self, now: float) -> int:
         """Return the step that contains the time ``now``."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from panstream.primitives.kernels.jit import njit
 from panstream.primitives.kernels.machine_words import copy_bytes
 
 _INLINE = 12  # Arrow's format: a view of at most this many bytes holds them itself, in place of a buffer and offset

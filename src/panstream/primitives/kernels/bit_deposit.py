@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-_WORD = ir.IntType(64)
-_SLOW = ("znver1", "znver2")  # pdep is microcode there: eight cycles for every bit that is set in the mask
+from panstream.primitives.kernels.jit import instruction
 
 _BYTES = np.uint64(0x0101010101010101)  # 1 in each byte
 _BYTE = np.uint64(0xFF)
@@ -41,18 +37,4 @@ def deposit_bits_bytewise(word: np.uint64, mask: np.uint64) -> np.uint64:
     return deposited
 
 
-def _deposit_bits(typingctx: Any, word: Any, mask: Any) -> Any:
-    """Compute `deposit_bits_bytewise` by the fastest means of the processor that is compiled for."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, processor, features = context.codegen().magic_tuple()
-        if "+bmi2" not in features.split(",") or processor in _SLOW:
-            return context.compile_internal(builder, deposit_bits_bytewise, signature, args)
-        kind = ir.FunctionType(_WORD, [_WORD, _WORD])
-        return builder.call(builder.module.declare_intrinsic("llvm.x86.bmi.pdep.64", (), kind), args)
-
-    return types.uint64(types.uint64, types.uint64), codegen
-
-
-# numba passes the typing context itself, which its annotations do not know: hence Any.
-deposit_bits: Any = intrinsic(_deposit_bits)
+deposit_bits: Any = instruction("panstream.primitives.kernels.bit_deposit_instruction", "deposit_bits")

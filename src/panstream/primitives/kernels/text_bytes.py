@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.jit import njit, part
 
 
 # Inlined by numba, not by LLVM: transcoding is a third faster so.

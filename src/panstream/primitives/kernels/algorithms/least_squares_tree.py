@@ -10,8 +10,9 @@ depends on the one before.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 FRACTION = 10
 

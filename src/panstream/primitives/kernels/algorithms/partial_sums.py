@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels import machine_words
-from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.jit import njit, part
 
 IDLE = -1
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.algorithms.prefix_tables import extend_hash
+from panstream.primitives.kernels.jit import njit
 
 _B = np.uint64(0xBF58476D1CE4E5B9)
 _ONE = np.uint64(1)

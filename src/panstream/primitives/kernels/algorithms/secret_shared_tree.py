@@ -9,8 +9,9 @@ has no 128-bit integers. Control flow depends on public digits only, never on a 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 __all__ = ["FRACTION", "answer_wide", "close_slot", "open_nodes"]
 

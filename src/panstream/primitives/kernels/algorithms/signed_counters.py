@@ -6,8 +6,9 @@ Compiled because ``np.add.at`` is slower and converts indices, which leaves a co
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 
 @njit(cache=True, nogil=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.hashing import simd_lanes as lanes
 from panstream.primitives.kernels.hashing.integer_mixer import mix
 from panstream.primitives.kernels.hashing.multiply_fold import fold_block, readable, short_keys, short_length
 from panstream.primitives.kernels.hashing.siphash import LANES, first_bad_offset, hash_block
+from panstream.primitives.kernels.jit import njit
 from panstream.primitives.kernels.machine_words import prefetch, trailing_zeros
 
 _RING = 32  # cells between hashing and marking: reading one sooner would stall on the store that wrote it

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.hashing.integer_mixer import mix
+from panstream.primitives.kernels.jit import njit
 
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)

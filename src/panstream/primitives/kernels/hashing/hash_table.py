@@ -6,10 +6,9 @@ Compiled because each probe depends on the one before. The table is at most half
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.jit import njit, part
 
 
 @part

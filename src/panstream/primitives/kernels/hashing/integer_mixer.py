@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 FIRST = np.uint64(0xA24BAED4963EE407)
 SECOND = np.uint64(0x9FB21C651E98DF25)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.hashing import simd_lanes as lanes
@@ -17,6 +16,7 @@ from panstream.primitives.kernels.hashing.bitmap_cells import cell_of
 from panstream.primitives.kernels.hashing.integer_mixer import mix
 from panstream.primitives.kernels.hashing.multiply_fold import fold_block, readable, short_keys, short_length
 from panstream.primitives.kernels.hashing.siphash import first_bad_offset
+from panstream.primitives.kernels.jit import njit
 from panstream.primitives.kernels.machine_words import prefetch
 
 Words = NDArray[np.uint64]

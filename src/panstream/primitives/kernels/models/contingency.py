@@ -6,8 +6,9 @@ Compiled because NumPy would make an array with the cell of every record, as ide
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 _BLOCK = 2048
 

@@ -6,8 +6,9 @@ Compiled because rows of the table differ from record to record. Records are syn
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 
 # For few categories a sum of comparisons, which is faster than bisection.

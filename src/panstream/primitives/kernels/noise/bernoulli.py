@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.bit_deposit import deposit_bits
+from panstream.primitives.kernels.jit import njit
 from panstream.primitives.kernels.machine_words import ones, trailing_zeros
 
 DIGITS = 64

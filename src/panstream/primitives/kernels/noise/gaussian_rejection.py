@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from panstream.primitives.kernels.jit import njit
 from panstream.primitives.kernels.machine_words import product, product_high
 
 WORDS = 4

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 
 # All digits of both numbers are computed, and ties are recorded without leaving the loop. The only branch on a draw

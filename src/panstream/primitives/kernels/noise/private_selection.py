@@ -8,9 +8,9 @@ others are at most 2**10.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from panstream.primitives.kernels.jit import njit
 from panstream.primitives.kernels.noise.bernoulli import bernoulli_exp_any, draw_below
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 FIELDS = ("host", "user", "time", "method", "path", "query", "protocol", "status", "bytes", "referrer", "agent")
 _HOST, _USER, _TIME, _METHOD, _PATH, _QUERY, _PROTOCOL, _STATUS, _BYTES, _REFERRER, _AGENT = range(len(FIELDS))

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 WHOLE = 0
 DAMAGED = 1

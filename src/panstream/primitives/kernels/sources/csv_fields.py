@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.jit import njit, part
 from panstream.primitives.kernels.sources.byte_copies import copy_short
 
 # Woven: doubled quotes inside, or text after the closing one. Absent: empty without quotes, or missing.

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.jit import njit, part
 from panstream.primitives.kernels.machine_words import trailing_zeros
 from panstream.primitives.kernels.simd_byte_search import equal_64, find_byte
 from panstream.primitives.kernels.sources.csv_fields import (

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.jit import njit, part
 from panstream.primitives.kernels.sources.text_values import Bytes, Mask, Positions, days_from_civil, trim_blanks
 
 # A step below 256 is a byte that must occur there; the others are fields. Adjacent numeric fields have their full

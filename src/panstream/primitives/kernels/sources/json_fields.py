@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.jit import part, rare_part
+from panstream.primitives.kernels.jit import njit, part, rare_part
 from panstream.primitives.kernels.simd_byte_search import end_of_digits, find_byte, is_repeated
 from panstream.primitives.kernels.sources.byte_copies import copy_short
 from panstream.primitives.kernels.sources.json_strings import end_of_string, write_letters

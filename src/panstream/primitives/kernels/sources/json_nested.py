@@ -6,9 +6,9 @@ Compiled because these read the caller's block in place; only spans are written.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from panstream.primitives.kernels.jit import njit
 from panstream.primitives.kernels.sources.json_fields import (
     ABSENT,
     ESCAPED,

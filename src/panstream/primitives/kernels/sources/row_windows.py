@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.jit import part
+from panstream.primitives.kernels.jit import njit, part
 
 ROW, WINDOW, STEP, REACHED = range(4)  # columns of a run
 _WHOLE = 2.0**63

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from panstream.primitives.kernels.jit import part, rare_part
+from panstream.primitives.kernels.jit import njit, part, rare_part
 from panstream.primitives.kernels.machine_words import load_word
 from panstream.primitives.kernels.text_bytes import hex_digit
 

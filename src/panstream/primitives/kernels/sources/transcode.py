@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from panstream.primitives.kernels.jit import njit
 from panstream.primitives.kernels.sources.text_values import is_utf8
 from panstream.primitives.kernels.text_bytes import write_utf8
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from panstream.primitives.kernels.hashing.siphash import hash_one
+from panstream.primitives.kernels.jit import njit
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]

@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from panstream.primitives.kernels.jit import njit
 
 PADDING = 64  # readable bytes that must follow the data of ``buffer`` and ``blob``; sizes are multiples of 8
 
