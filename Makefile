@@ -135,7 +135,7 @@ audit-controls: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q tests/engine/storage/soak_large_state.py
-	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/sources/formats/parquet/test_parquet_damage.py tests/primitives/kernels/test_processors.py tests/primitives/noise/test_wiping.py tests/algorithms/distinct/test_likelihood.py tests/algorithms/density/test_refreshable_cropped_mean.py tests/distributed/sharded/test_memory.py tests/distributed/two_party tests/algorithms/secret_shared
+	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/sources/formats/parquet/test_parquet_damage.py tests/primitives/kernels/test_processors.py tests/primitives/noise/test_wiping.py tests/algorithms/distinct/test_likelihood.py tests/algorithms/density/test_refreshable_cropped_mean.py tests/distributed/sharded/test_memory.py tests/distributed/two_party tests/algorithms/secret_shared tests/cli/test_audit_evidence.py
 	$(MAKE) fuzz
 	$(BIN)/python -m benchmarks.soak.fuzz_bodies
 	$(BIN)/python -m benchmarks.soak.histories 10000

@@ -1,7 +1,7 @@
 """The page of ``panstream statement`` on wide and narrow screens, light and dark, and on paper."""
 
 import re
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ CLINIC = Path(__file__).parents[2] / "examples" / "clinic.toml"
 @pytest.mark.slow
 def test_it_fits_screens_and_paper_and_asks_nobody(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "statement.html"
-    page_text = statement(load_config(CLINIC), source="clinic.toml", digest="0" * 64, today=date(2026, 3, 9))
+    page_text = statement(
+        load_config(CLINIC), source="clinic.toml", digest="0" * 64, now=datetime(2026, 3, 9, tzinfo=UTC)
+    )
     file.write_text(page_text, encoding="utf-8")
     asked: list[str] = []
     page = browser.new_page()

@@ -12,9 +12,9 @@ from panstream.cli.commands.federate import _with_method
 from panstream.errors import InvalidParameter
 from panstream.models.federated import Federation, Holder
 from panstream.models.federated.config import METHODS, HolderConfig, RunConfig
-from panstream.models.federated.secure_sums import read_signing_key
 from panstream.models.networks import Domain, Records
 from panstream.models.networks.serialization import load, read_metadata
+from panstream.primitives.signing import read_signing_key
 from tests.cli.running import run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"

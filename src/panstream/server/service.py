@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 from panstream import __version__
 from panstream.engine.config.config import Config
 from panstream.engine.planner.open_domain import listed_names, shown_items
+from panstream.engine.reporting.evidence import evidence_reader
 from panstream.engine.reporting.export import EXTRA, to_csv
 from panstream.engine.reporting.point_queries import count_names
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.sql.result_view import ResultView
 from panstream.engine.storage.release_log import Release
 from panstream.errors import import_optional
+from panstream.primitives.memory import secret_memory
 from panstream.server.auth import Limits
 from panstream.server.errors import HttpError, to_json
 from panstream.server.ingest.engine_thread import EngineThread
@@ -56,6 +58,7 @@ class Service:
         self.readers: Sequence[SourceReader] = ()
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._evidence = evidence_reader(config.statement, config.digest)
         self.worker = EngineThread(lambda: open_engine(self._published), ended=ended, limits=limits)
 
     def start(self) -> None:
@@ -73,6 +76,18 @@ class Service:
         """Commit, and close the engine."""
         self.begin_stop()
         await self.worker.stop()
+
+    def health(self) -> dict[str, Any]:
+        """Return what ``/healthz`` shows: the status, the version, the kind of memory, and the newest evidence."""
+        if self.worker.failed:
+            status = "failed"
+        elif self.stopping:
+            status = "stopping"
+        else:  # after a jump of the clock, answers wait until the operator has set it right
+            status = "waiting" if self.worker.engine.jumped else "ok"
+        content = {"status": status, "version": __version__, "memory": secret_memory.report().kind}
+        evidence = self._evidence()
+        return content if evidence is None else {**content, "evidence": evidence}
 
     def check_running(self) -> None:
         """Raise HttpError if the server is stopping."""

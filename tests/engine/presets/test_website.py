@@ -1,7 +1,7 @@
 """What ``panstream web`` proposes for a site of some size."""
 
 import tomllib
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +238,7 @@ def test_a_counter_gives_one_number_for_all_questions(with_counter: Proposal) ->
 
 def test_its_statement_begins_with_that_number(with_counter: Proposal) -> None:
     config = read_config(with_counter.config())
-    page = statement(config, source="site.toml", digest="0" * 64, today=date(2026, 3, 9))
+    page = statement(config, source="site.toml", digest="0" * 64, now=datetime(2026, 3, 9, tzinfo=UTC))
     short = page.partition("<h2>In short</h2>")[2]
     assert short.startswith("<ul><li>Whatever one visitor did in any 30 days: someone who copies")
     assert "but for one chance in" in short.partition("</li>")[0]

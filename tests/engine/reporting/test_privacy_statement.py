@@ -2,7 +2,7 @@
 
 import math
 import re
-from datetime import date
+from datetime import UTC, datetime
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,7 +25,7 @@ CLINIC = ROOT / "examples" / "clinic.toml"
 
 
 def page_of(config: Config) -> str:
-    return statement(config, source="panstream.toml", digest="ab" * 32, today=date(2026, 3, 9))
+    return statement(config, source="panstream.toml", digest="ab" * 32, now=datetime(2026, 3, 9, tzinfo=UTC))
 
 
 def words(page: str) -> str:

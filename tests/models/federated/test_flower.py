@@ -14,9 +14,9 @@ import pytest
 from panstream.errors import FederationAborted, MissingExtra, PeerUnreachable
 from panstream.models.federated import Federation, flower
 from panstream.models.federated._questions import Table
-from panstream.models.federated.secure_sums import write_signing_key
 from panstream.models.networks import Domain
 from panstream.models.networks.serialization import load, read_metadata
+from panstream.primitives.signing import write_signing_key
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HOSPITALS = ("north", "south", "west")

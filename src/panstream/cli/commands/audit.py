@@ -1,14 +1,15 @@
 """``panstream audit``: test every claim, and that every positive control is caught.
 
 ``audit state`` computes what a state file reveals about one id, ``audit memory`` scans the memory of a server that it
-starts, and ``audit system`` runs the product on neighbouring inputs and compares everything that is observable.
+starts, and ``audit system`` runs the product on neighbouring inputs and compares everything that is observable. With
+``--evidence`` all three run for one configuration, and the results are signed; ``audit key`` makes the key, and
+``audit verify`` reads such a document.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,16 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.common import AsJson, exit_codes, progress_bar
+from panstream.cli.commands._audit_evidence import collect_evidence, create_key, verify_evidence
+from panstream.cli.commands._audit_progress import format_numbers, run_claims, run_parts
+from panstream.cli.common import AsJson, exit_codes
 from panstream.errors import InvalidParameter, import_optional
 
 if TYPE_CHECKING:
-    from panstream.audit.claims.case import Case, Finding
-    from panstream.audit.product.audit import Difference, SystemReport
+    from panstream.audit.claims.case import Finding
     from panstream.audit.product.parallel import AuditPart
 
 _CONTROLS = "positive controls: make audit-controls in a source checkout"
-_SHOWN = 20  # most differences printed per configuration and ingest path
 _FILE_WIDTH = 180  # characters, if the table is not printed to a terminal
 
 
@@ -35,7 +36,7 @@ def audit(
         typer.Argument(
             metavar="[NAME]...",
             help="Cases to audit (all by default), or: state FILE --member ID, or: memory [machines], or: system "
-            "[CONFIG]...",
+            "[CONFIG]..., or: key FILE, or: verify EVIDENCE --key PUBLIC, or CONFIG with --evidence.",
         ),
     ] = None,
     full: Annotated[
@@ -57,12 +58,34 @@ def audit(
         typer.Option("--path", help='With system: only this ingest path, such as "run csv"; may be repeated.'),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Number of processes; 0 for one per core.")] = 0,
+    evidence: Annotated[
+        Path | None,
+        typer.Option("--evidence", metavar="DIR", help="Audit CONFIG in every way, and write the signed results here."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="FILE", help="With --evidence: the key that signs. With verify: the public key."),
+    ] = None,
+    wheel: Annotated[
+        Path | None,
+        typer.Option("--wheel", metavar="FILE", help="With verify: check that the code of this wheel was audited."),
+    ] = None,
 ) -> None:
     """Audit claims: exact loss and lower bound of every algorithm and every known mistake, against what is claimed.
 
     Exits with 1 if a claim fails or a known mistake is not caught.
     """
     with exit_codes(interrupted="error: interrupted"):
+        if evidence is not None:
+            cores = jobs or os.cpu_count() or 1
+            collect_evidence(names or [], evidence, key, full=full, jobs=cores, quiet=as_json)
+            return
+        if names and names[0] == "key":
+            create_key(names[1:])
+            return
+        if names and names[0] == "verify":
+            verify_evidence(names[1:], key, wheel, as_json=as_json)
+            return
         if names and names[0] == "state":
             _state(names[1:], member, text, prior, yes)
             return
@@ -76,33 +99,10 @@ def audit(
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")
         import_optional("scipy", "the audit of claims", "audit")
-        findings = _run(names or [], full, jobs or os.cpu_count() or 1, quiet=as_json)
+        findings = run_claims(names or [], full, jobs or os.cpu_count() or 1, quiet=as_json)
         _show(findings, as_json, html)
         if not all(one.is_expected for one in findings):
             raise typer.Exit(1)
-
-
-def _run(names: list[str], full: bool, jobs: int, quiet: bool) -> list[Finding]:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-
-    from panstream.audit.claims.runner import audit as run
-    from panstream.audit.claims.runner import select
-
-    chosen: list[Case] = select(names)
-    columns = (
-        TextColumn("auditing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with progress_bar(*columns, hidden=quiet) as progress:
-        task = progress.add_task("", total=len(chosen))
-
-        def done(finding: Finding) -> None:
-            progress.update(task, advance=1, description=finding.name)
-
-        return run(chosen, full=full, jobs=min(jobs, max(1, len(chosen) // 4)), on_case_done=done)
 
 
 def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
@@ -206,7 +206,7 @@ def _system(arguments: list[str], *, rows: Path | None, paths: list[str], full: 
     if not parts:
         raise InvalidParameter(f"--path: {', '.join(paths)} does not fit the columns of {files[0].name}")
     try:
-        _run_parts(parts, jobs, quiet=as_json)
+        run_parts(parts, jobs, quiet=as_json)
     finally:  # also after an interruption
         typer.echo(json.dumps(_system_json(parts)) if as_json else _system_table(parts))
     if not all(part.ok for part in parts):
@@ -223,57 +223,6 @@ def _configuration(argument: str) -> Path:
     return path if path.is_file() else names[argument]
 
 
-def _run_parts(parts: Sequence[AuditPart], jobs: int, *, quiet: bool) -> None:
-    """Run the parts; print each that ends, and every undeclared difference as soon as it is known."""
-    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    from panstream.audit.product.parallel import audit_parts
-
-    begin = time.monotonic()
-    printed: Counter[str] = Counter()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with progress_bar(*columns, hidden=quiet) as progress:
-        task = progress.add_task("")
-        for finished in audit_parts(parts, jobs=jobs):
-            done = sum(part.is_done for part in parts)
-            runs = sum(part.report.runs for part in parts)
-            wrong = sum(len(part.report.undeclared) for part in parts)
-            progress.update(
-                task, description=f"{done} of {len(parts)} parts, {runs:,} runs, {wrong} undeclared differences"
-            )
-            if quiet:
-                continue
-            for part in parts:
-                for difference in part.report.undeclared[printed[str(part)] : _SHOWN]:
-                    printed[str(part)] += 1
-                    progress.console.print(_difference(part, difference), soft_wrap=True, markup=False, highlight=False)
-            if finished is not None:
-                minutes, seconds = divmod(int(time.monotonic() - begin), 60)
-                line = f"[{minutes}:{seconds:02}, {done} of {len(parts)}] {_part_line(finished)}"
-                progress.console.print(line, soft_wrap=True, markup=False, highlight=False)
-
-
-def _difference(part: AuditPart, difference: Difference) -> str:
-    return (
-        f"  {part}, {difference.neighbour}: {difference.field}: {difference.before[:60]!r} / {difference.after[:60]!r}"
-    )
-
-
-def _part_line(part: AuditPart) -> str:
-    if part.error:
-        return f"{part}: not compared: {part.error}"
-    return f"{part}: {_numbers(part.report)}, {part.seconds:.0f} s"
-
-
-def _numbers(report: SystemReport) -> str:
-    declared = sorted({difference.fact for difference in report.differences if difference.fact is not None})
-    return (
-        f"{report.neighbours:,} neighbours, {report.runs:,} runs, {len(report.names):,} fields compared "
-        f"{report.fields:,} times, {len(report.undeclared)} undeclared differences"
-        + (f" (declared: {'; '.join(declared)})" if declared else "")
-    )
-
-
 def _system_table(parts: Sequence[AuditPart]) -> str:
     """Return the sums of each ingest path, what failed, and what was not compared to its end."""
     from panstream.audit.product.audit import SystemReport
@@ -286,8 +235,8 @@ def _system_table(parts: Sequence[AuditPart]) -> str:
     everything = SystemReport()
     for report in totals.values():
         everything.add(report)
-    lines = [f"{name}: {_numbers(report)}, {seconds[name]} s" for name, report in totals.items()]
-    lines += [f"all: {_numbers(everything)}"] if len(totals) > 1 else []
+    lines = [f"{name}: {format_numbers(report)}, {seconds[name]} s" for name, report in totals.items()]
+    lines += [f"all: {format_numbers(everything)}"] if len(totals) > 1 else []
     lines += [f"not compared: {part}: {part.error}" for part in parts if part.error]
     unfinished = sum(not part.is_done for part in parts)
     lines += [f"not finished: {unfinished} of {len(parts)} parts"] if unfinished else []

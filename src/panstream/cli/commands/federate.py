@@ -112,7 +112,7 @@ def holder_key(file: Annotated[Path, typer.Argument(help="Where to write the sig
     Exchange public keys between the holders themselves: an analyst who hands them out could invent holders.
     """
     with exit_codes():
-        from panstream.models.federated.secure_sums import write_signing_key
+        from panstream.primitives.signing import write_signing_key
 
         try:
             typer.echo(write_signing_key(file).hex())
@@ -165,7 +165,7 @@ def _holders(run_config: RunConfig, ledgers: Path | None, report: object) -> Ite
 
 def _rosters(names: list[str], folder: Path) -> dict[str, dict[str, dict[str, str]]]:
     """Write a signing key for every local holder; return their settings, with all public keys."""
-    from panstream.models.federated.secure_sums import write_signing_key
+    from panstream.primitives.signing import write_signing_key
 
     files = {name: folder / f"signing-{number}.pem" for number, name in enumerate(names)}
     members = {name: write_signing_key(file).hex() for name, file in files.items()}

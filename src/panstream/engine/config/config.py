@@ -5,6 +5,7 @@ Each field of a section's dataclass carries the function that reads and checks i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -189,6 +190,7 @@ class Config:
     statements: tuple[_StatementConfig, ...] = ()
     lookups: Mapping[str, LookupTable] = field(default_factory=dict)
     directory: Path | None = None
+    digest: str = field(default="", compare=False)  # SHA-256 of the file, in hexadecimal; "" if it is from no file
     two_party: TwoPartyConfig | None = None
     durability: Durability = _key(_one_of(*get_args(Durability)), "batch")
     interval: float = _key(Section.duration, 1.0)
@@ -226,7 +228,8 @@ class Config:
 
 def load_config(path: str | Path) -> Config:
     """Read a configuration file; relative paths in it are relative to its directory."""
-    return read_config(load_config_file(Path(path)), base=Path(path).parent)
+    config = read_config(load_config_file(Path(path)), base=Path(path).parent)
+    return replace(config, digest=hashlib.sha256(Path(path).read_bytes()).hexdigest())
 
 
 def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
@@ -263,7 +266,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         sink=read_sink(top, base, directory),
         two_party=read_two_party(top, stream.machines, base),
         web=read_web(top, stream.columns, stream.user, store_options.get("step")),
-        statement=read_statement(top),
+        statement=read_statement(top, base),
         **store_options,
     )
 

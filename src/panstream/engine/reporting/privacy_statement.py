@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import date
+from datetime import datetime
 from typing import Any
 
 from panstream import __version__
@@ -17,6 +17,7 @@ from panstream.engine.planner.accuracy import error_at, expected_errors
 from panstream.engine.planner.person_period import person_word, planned_person_total
 from panstream.engine.planner.public_facts import INTAKES
 from panstream.engine.planner.query_plan import QueryPlan
+from panstream.engine.reporting.evidence import evidence_sentence
 from panstream.engine.reporting.explain import ConfigExplanation, explain, format_error
 from panstream.engine.reporting.person_sentences import odds_factor, person_sentences, short_odds
 from panstream.engine.reporting.statement_limits import (
@@ -24,7 +25,7 @@ from panstream.engine.reporting.statement_limits import (
     attacker_section,
     not_protected,
     numbers_section,
-    trust_section,
+    trusted_parties,
 )
 from panstream.engine.reporting.statement_page import PAGE, code, gap, html_list, html_table, paragraph
 from panstream.engine.reporting.statement_words import (
@@ -41,14 +42,14 @@ from panstream.primitives.escaping import html_text
 _WEB_INPUTS: dict[str, tuple[Intake, ...]] = {"beacon": ("http",), "log": ("growing files", "files")}
 
 
-def statement(config: Config, *, source: str, digest: str, today: date) -> str:
+def statement(config: Config, *, source: str, digest: str, now: datetime) -> str:
     """Return the page as HTML.
 
     Args:
         config: The configuration.
         source: Name of its file.
         digest: SHA-256 of the file, in hexadecimal.
-        today: Date of the page.
+        now: Time of the page, in UTC.
     """
     explanation = explain(config)
     document = explanation.to_json()
@@ -59,17 +60,17 @@ def statement(config: Config, *, source: str, digest: str, today: date) -> str:
         ("What is collected", _collected(config, document)),
         ("What is stored, and for how long", _stored(config, plans, document)),
         ("What a thief would see", attacker_section(config, plans, explanation.step)),
-        ("Who has to be trusted", trust_section(config, plans)),
+        ("Who has to be trusted", [html_list(trusted_parties(config, plans))]),
         ("What is published, and how exact it is", _published(plans, document)),
         ("Small groups", _small_groups(plans, document)),
         ("The numbers", numbers_section(config, plans)),
         ("What is not protected", not_protected(config, plans, _warnings(explanation))),
-        ("What this rests on", assumptions_section(plans)),
+        ("What this rests on", assumptions_section(plans, evidence_sentence(config.statement, digest, now))),
         ("Signature", _signature()),
     ]
     body = "".join(f"<section><h2>{title}</h2>{''.join(parts)}</section>" for title, parts in sections)
     footer = (
-        f"Made on {today.day} {today:%B %Y} by panstream {__version__} from {source} (SHA-256 {digest}). It says what "
+        f"Made on {now.day} {now:%B %Y} by panstream {__version__} from {source} (SHA-256 {digest}). It says what "
         "the program promises with this configuration, not how the machine is run, and is not legal advice."
     )
     return PAGE.format(stream=html_text(config.stream.name), made=html_text(footer), body=body)
@@ -218,13 +219,13 @@ def _published(plans: Sequence[QueryPlan], document: dict[str, Any]) -> Iterable
             groups = (
                 f", for every {plan.config.names} with at least {format_error(query['listing_threshold'])} rows (95%)"
             )
-        rows.append([plan.config.name, code(query["sql"]), query["answers"] + groups, _declared_error(plan)])
+        rows.append([plan.config.name, code(query["sql"]), query["answers"] + groups, declared_error(plan)])
     yield html_table(["question", "what is asked", "when", "expected error (95%)"], rows)
     facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))
     yield paragraph("Treated as public, and not protected: " + "; ".join(facts) + ".")
 
 
-def _declared_error(plan: QueryPlan) -> str:
+def declared_error(plan: QueryPlan) -> str:
     """Return the error at the declared size, or at the largest of the usual sizes if none is declared."""
     size = plan.config.expected
     if size is None or plan.config.names is not None or plan.config.announced:
@@ -247,7 +248,7 @@ def _small_groups(plans: Sequence[QueryPlan], document: dict[str, Any]) -> Itera
             least = format_error(query["listing_threshold"])
             sentences.append(f"“{name}”: names with fewer than {least} rows are usually not listed at all.")
         elif plan.config.groups:
-            sentences.append(f"“{name}”: expect {_declared_error(plan)}, in each of {len(plan.groups):,} groups.")
+            sentences.append(f"“{name}”: expect {declared_error(plan)}, in each of {len(plan.groups):,} groups.")
     yield html_list(sentences)
 
 

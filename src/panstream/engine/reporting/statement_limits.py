@@ -58,8 +58,8 @@ def attacker_section(config: Config, plans: Sequence[QueryPlan], step: float) ->
     )
 
 
-def trust_section(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
-    """Yield whom one has to trust, with what, and until when."""
+def trusted_parties(config: Config, plans: Sequence[QueryPlan]) -> list[str]:
+    """Return whom one has to trust, with what, and until when."""
     machine = "the machine"
     if config.two_party is not None:
         machine = "the machine that receives rows"
@@ -84,7 +84,7 @@ def trust_section(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
             "the limits do not hold."
         )
     trusted.append("Nobody who reads answers: they can be public.")
-    yield html_list(trusted)
+    return trusted
 
 
 def numbers_section(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
@@ -212,8 +212,8 @@ def not_protected(config: Config, plans: Sequence[QueryPlan], warnings: Sequence
         yield html_list(warnings)
 
 
-def assumptions_section(plans: Sequence[QueryPlan]) -> Iterable[str]:
-    """Yield proofs, what they assume, and audits."""
+def assumptions_section(plans: Sequence[QueryPlan], audits: str) -> Iterable[str]:
+    """Yield proofs, what they assume, and audits; ``audits`` says whether they were run on this machine."""
     rows: dict[str, list[str]] = {}
     for plan in plans:
         page = f"docs/proofs/{plan.algorithm.proof}"
@@ -241,8 +241,7 @@ def assumptions_section(plans: Sequence[QueryPlan]) -> Iterable[str]:
             ),
             "Audits that anyone can repeat: “panstream audit” measures the algorithms against their limits; “panstream "
             "audit system” runs the program on inputs that differ in one person; “panstream audit memory” searches the "
-            "memory and files of a running server for what was sent to it. This page does not say that they were run "
-            "on this machine.",
+            "memory and files of a running server for what was sent to it. " + audits,
             "“panstream explain” prints the same promises in technical terms; docs/explanation/threat-model.md goes "
             "through the attacks one by one.",
         ]

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from panstream.models.federated.holder import Holder as Holder
     from panstream.models.federated.ledger import HolderLedger as HolderLedger
     from panstream.models.federated.secure_sums import Roster as Roster
-    from panstream.models.federated.secure_sums import write_signing_key as write_signing_key
     from panstream.models.federated.thesis_methods import AverageScores as AverageScores
     from panstream.models.federated.thesis_methods import DistributedParameters as DistributedParameters
     from panstream.models.federated.thesis_methods import MajorityVoting as MajorityVoting
     from panstream.models.federated.thesis_methods import NoisyModel as NoisyModel
     from panstream.models.federated.thesis_methods import NoisyStatistics as NoisyStatistics
     from panstream.primitives.certificates import Authority as Authority
+    from panstream.primitives.signing import write_signing_key as write_signing_key
 
 _MODULES = {
     "Authority": "panstream.primitives.certificates",
@@ -49,7 +49,7 @@ _MODULES = {
     "Roster": "panstream.models.federated.secure_sums",
     "client_app": "panstream.models.federated.flower",
     "server_app": "panstream.models.federated.flower",
-    "write_signing_key": "panstream.models.federated.secure_sums",
+    "write_signing_key": "panstream.primitives.signing",
 }
 
 __all__ = sorted(_MODULES)

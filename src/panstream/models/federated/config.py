@@ -10,11 +10,12 @@ from panstream.errors import ConfigError, translate_errors
 from panstream.models.federated.federated_pairs import FederatedPairs
 from panstream.models.federated.gaussian_methods import FederatedTree, GaussianSums, IndependentMarginals
 from panstream.models.federated.holder import Holder
-from panstream.models.federated.secure_sums import Roster, read_signing_key
+from panstream.models.federated.secure_sums import Roster
 from panstream.models.federated.thesis_methods import MajorityVoting, NoisyModel, NoisyStatistics
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.records import Records
 from panstream.primitives.mutual_tls import Identity
+from panstream.primitives.signing import read_signing_key
 from panstream.primitives.toml_config import Section, load_config_file
 
 METHODS: dict[str, Any] = {

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,10 +24,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from numpy.typing import NDArray
 
-from panstream.errors import ConfigError, InvalidParameter
+from panstream.errors import InvalidParameter
 from panstream.models.federated._answers import KeyAnnouncement, TablesAnswer
 from panstream.models.federated._messages import digest, list_of, one_of
 from panstream.models.federated._questions import CountTables, Natural, RecordQuestion, TablesAsked
@@ -256,26 +253,6 @@ def _mask(secret: bytes, session: bytes, one: str, other: str, words: int) -> ND
     key = HKDF(SHA256(), 32, session, _LABEL + b"\0" + pair).derive(secret)
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(stream.update(bytes(8 * words)), np.uint64)
-
-
-def write_signing_key(path: Path) -> bytes:
-    """Write a new Ed25519 signing key with mode 0600 and return its public half; the file must not exist."""
-    key = Ed25519PrivateKey.generate()
-    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(text)
-    return key.public_key().public_bytes_raw()
-
-
-def read_signing_key(path: Path) -> Ed25519PrivateKey:
-    """Read the key that `write_signing_key` wrote; raise ConfigError if it is unreadable or of another kind."""
-    try:
-        key = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError):
-        raise ConfigError(f"the signing key {path.name} cannot be read") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"the signing key {path.name} must be an Ed25519 key; panstream holder-key writes one")
-    return key
 
 
 def new_key_announcement(question: JoinSum, name: str, roster: Roster) -> tuple[bytes, KeyAnnouncement]:

@@ -21,7 +21,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from panstream import __version__
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime, RefreshOutcome
 from panstream.engine.storage.release_log import Release
@@ -33,7 +32,6 @@ from panstream.errors import (
     PanstreamError,
     ProducerFenced,
 )
-from panstream.primitives.memory import secret_memory
 from panstream.server.auth import Authenticator, QuotaTracker
 from panstream.server.errors import HttpError, to_json
 from panstream.server.http.openapi import describe
@@ -250,14 +248,8 @@ class _Handlers:
         return _intrusions(engine, states), _ledger(engine)
 
     async def health(self, request: Request) -> Response:
-        if self._worker.failed:
-            status = "failed"
-        elif self._service.stopping:
-            status = "stopping"
-        else:  # after a jump of the clock, answers wait until the operator has set it right
-            status = "waiting" if self._worker.engine.jumped else "ok"
-        content = {"status": status, "version": __version__, "memory": secret_memory.report().kind}
-        return _json(content, 503 if status in ("failed", "stopping") else 200)
+        content = self._service.health()
+        return _json(content, 503 if content["status"] in ("failed", "stopping") else 200)
 
     async def metrics(self, request: Request) -> Response:
         readers = self._service.readers

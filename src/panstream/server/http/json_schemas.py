@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from panstream.server.http.health_schema import HEALTH
+
 
 def _object(properties: dict[str, Any], optional: tuple[str, ...] = (), text: str = "") -> dict[str, Any]:
     return {
@@ -384,18 +386,5 @@ SCHEMAS: dict[str, Any] = {
             ),
         }
     ),
-    "Health": _object(
-        {
-            "status": {
-                "enum": ["ok", "waiting", "failed", "stopping"],
-                "description": "Waiting: the system's clock jumped ahead; rows are taken, no answers drawn.",
-            },
-            "version": _TEXT,
-            "memory": {
-                "enum": ["secret", "locked", "ordinary"],
-                "description": "Where this process keeps states between steps: in memory that no other process can "
-                "read, in memory that is never swapped, or in ordinary memory.",
-            },
-        }
-    ),
+    "Health": HEALTH,
 }

@@ -55,6 +55,7 @@ async function ask(path, { method = "GET", accept = "application/json", body, si
 const json = async (path, options) => (await ask(path, options)).json();
 
 export const queries = () => json("v1/queries");
+export const health = () => json("healthz");
 export const MOST = 10000; // releases in one answer of the server
 const about = (query) => (query === undefined ? "" : `&query=${encodeURIComponent(query)}`);
 export const releases = (query) => json(`v1/releases?limit=${MOST}${about(query)}`);

@@ -1,13 +1,14 @@
 // The page "Budget": what one unit can lose to all questions together, of what limit, to which question.
 
 import { h, show } from "./dom.js";
-import { duration, loss, number } from "./format.js";
+import { duration, loss, moment, number } from "./format.js";
 
 export const title = "Budget";
 
 export function page(store) {
   const list = h("div", { class: "cards" }),
-    sentence = h("p", { class: "lead person" });
+    sentence = h("p", { class: "lead person" }),
+    audits = h("p", { class: "lead audits" });
   const node = h(
     "div",
     null,
@@ -20,12 +21,31 @@ export function page(store) {
         "bound. A question is charged once, when it first runs.",
     ),
     sentence,
+    audits,
     list,
   );
   return {
     node,
-    update: () => store.ledger && (show(sentence, personSentence(store)), show(list, gauges(store))),
+    update() {
+      if (!store.ledger) return;
+      show(sentence, personSentence(store));
+      show(audits, auditSentence(store.evidence));
+      show(list, gauges(store));
+    },
   };
+}
+
+/** When the audits were run on this machine, and with which result; null if the operator declares no evidence. */
+function auditSentence(evidence) {
+  if (!evidence) return null;
+  if (evidence.error) return `Signed evidence of audits cannot be used: ${evidence.error}.`;
+  const result = evidence.passed ? "all passed" : "not all passed";
+  const others = [
+    !evidence.this_configuration && "with another configuration",
+    !evidence.this_version && `with version ${evidence.version}`,
+    !evidence.positive_controls && "without injected leaks",
+  ].filter(Boolean);
+  return `Audits of ${moment(evidence.date)}, signed: ${result}${others.length ? `, ${others.join(", ")}` : ""}.`;
 }
 
 /** What one person loses over the period to all questions and one intrusion, in words. */

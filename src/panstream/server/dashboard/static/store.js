@@ -14,6 +14,7 @@ export class Store extends EventTarget {
   web = null; // the site that the stream is about
   ledger = null;
   intrusions = null;
+  evidence = null; // of audits, if the operator has declared any
   series = new Map(); // series name -> releases in order
   #wait = FIRST_WAIT;
   #stop = null;
@@ -51,13 +52,15 @@ export class Store extends EventTarget {
 
   /** Read everything but the stream of new answers. */
   async load() {
-    const [queries, ledger, intrusions, releases] = await Promise.all([
+    const [queries, ledger, intrusions, health, releases] = await Promise.all([
       api.queries(),
       api.ledger(),
       api.intrusions(),
+      api.health().catch(() => ({})), // 503 while the server stops
       this.series.size ? [] : api.releases().then((all) => all.releases),
     ]);
     Object.assign(this, { stream: queries.stream, web: queries.web, queries: queries.queries, ledger, intrusions });
+    this.evidence = health.evidence ?? null;
     for (const release of releases) this.#add(release);
     // A question that answers every second must not push the days of another one out.
     if (releases.length >= api.MOST) {

@@ -1,0 +1,1 @@
+"""Checklists of others, filled in from a configuration: ``panstream statement --for``."""
