@@ -90,26 +90,32 @@ def test_the_results_of_all_audits_are_in_the_document(
         verify_evidence([str(document)], tmp_path / "audit.key.pub", config, as_json=False)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("PANSTREAM_FULL" not in os.environ, reason="part of make soak")
-def test_evidence_of_a_real_run_is_verified_by_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All audits run; injected leaks are left to ``make audit-controls``."""
-    (tmp_path / "panstream.toml").write_text(CONFIG)
-    panstream("audit", "key", "audit.key", cwd=tmp_path)
-    code = (
-        "import sys; import panstream.audit.evidence as e; e.source_checkout = lambda: None; "
-        "from panstream.cli import main; sys.argv[0] = 'panstream'; main()"
-    )
-    command = [sys.executable, "-c", code, "audit", "panstream.toml", "--evidence", "out", "--key", "audit.key"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-    [document] = (tmp_path / "out").glob("*.json")
-    verified = panstream("audit", "verify", f"out/{document.name}", "--key", "audit.key.pub", cwd=tmp_path)
-    assert "the signature is valid" in verified.stdout
-    assert "not run: no leaks were injected" in verified.stdout
-    content = json.loads(document.read_text())
-    assert all(content["audits"][name]["passed"] for name in ("claims", "system", "memory"))
-    document.write_text(document.read_text().replace('"passed": true', '"passed": true ', 1))
-    refused = panstream("audit", "verify", f"out/{document.name}", "--key", "audit.key.pub", cwd=tmp_path, check=False)
-    assert refused.returncode == 2
-    assert "is not what was signed" in refused.stderr
+if "PANSTREAM_FULL" in os.environ:  # as in make soak
+
+    def test_evidence_of_a_real_run_is_verified_by_another_process(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All audits run; injected leaks are left to ``make audit-controls``."""
+        (tmp_path / "panstream.toml").write_text(CONFIG)
+        panstream("audit", "key", "audit.key", cwd=tmp_path)
+        code = (
+            "import sys; import panstream.audit.evidence as e; e.source_checkout = lambda: None; "
+            "from panstream.cli import main; sys.argv[0] = 'panstream'; main()"
+        )
+        command = [sys.executable, "-c", code, "audit", "panstream.toml", "--evidence", "out", "--key", "audit.key"]
+        run = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        [document] = (tmp_path / "out").glob("*.json")
+        verified = panstream("audit", "verify", f"out/{document.name}", "--key", "audit.key.pub", cwd=tmp_path)
+        assert "the signature is valid" in verified.stdout
+        assert "not run: no leaks were injected" in verified.stdout
+        content = json.loads(document.read_text())
+        assert all(content["audits"][name]["passed"] for name in ("claims", "system", "memory"))
+        document.write_text(document.read_text().replace('"passed": true', '"passed": true ', 1))
+        refused = panstream(
+            "audit", "verify", f"out/{document.name}", "--key", "audit.key.pub", cwd=tmp_path, check=False
+        )
+        assert refused.returncode == 2
+        assert "is not what was signed" in refused.stderr

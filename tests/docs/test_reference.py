@@ -25,7 +25,7 @@ COMMANDS = (REFERENCE / "commands.md").read_text()
 
 # Fields that are no keys of [[query]], and of [store].
 INTERNAL = {"parsed", "statement", "of_unusable", "later"}
-ELSEWHERE = {"choices", "stream", "queries", "statements", "lookups", "sink", "two_party", "web", "statement"}
+ELSEWHERE = {"digest", "choices", "stream", "queries", "statements", "lookups", "sink", "two_party", "web", "statement"}
 
 
 def section(text: str, title: str) -> str:
