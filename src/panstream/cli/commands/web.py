@@ -17,7 +17,7 @@ _LOG = "log"
 
 
 def web(
-    site: Annotated[str, typer.Option(help="The site's host name, such as example.org.")],
+    site: Annotated[str | None, typer.Option(help="The site's host name, such as example.org.")] = None,
     visitors_per_day: Annotated[
         int, typer.Option(min=1, help="About how many visitors a day has; it sizes the answers.")
     ] = 1000,
@@ -85,6 +85,13 @@ def web(
     out: Annotated[
         Path | None, typer.Option(help="Write the configuration there and end; - for standard output.")
     ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|FILE",
+            help="Check a page instead: its tag, its origin, and a test beacon that is not counted.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     no_hardening: NoHardening = False,
 ) -> None:
@@ -92,6 +99,9 @@ def web(
 
     The configuration is written to SITE.toml, where later starts find it; with --out it is only written.
     """
+    if check is not None:
+        _check(check, site)
+        return
     if out is None and not no_hardening:
         reexec_hardened()
     with exit_codes():
@@ -99,6 +109,8 @@ def web(
         from panstream.engine.presets.website import WebsiteSpec, propose_queries
         from panstream.engine.presets.website_text import to_text, to_toml
 
+        if site is None:
+            raise InvalidParameter("--site must be given: the site's host name, such as example.org")
         declared = WebsiteSpec(
             site=site,
             visitors=visitors_per_day,
@@ -147,6 +159,30 @@ def web(
         return
     followed = None if logs is None else [str(logs)]
     serve(file, host=host, port=port, tokens=tokens, follow=followed, format=_LOG, no_hardening=no_hardening)
+
+
+def _check(page: str, site: str | None) -> None:
+    """Print what a check of a page finds; exit with 1 if something is wrong."""
+    with exit_codes():
+        from panstream.engine.config.website import normalize_hostname
+        from panstream.primitives.escaping import printable
+        from panstream.server.website.page_check import check_html, check_page
+
+        if page.startswith(("http://", "https://")):
+            findings = check_page(page)
+        else:
+            path = Path(page)
+            if not path.is_file():
+                raise InvalidParameter(
+                    f"--check needs an address that begins with https://, or a file: {path.name!r} is neither"
+                )
+            if site is None:
+                raise InvalidParameter("--check of a file needs --site, the host name that the page will have")
+            findings = check_html(path.read_text("utf-8", "replace"), f"https://{normalize_hostname(site)}/")
+        for finding in findings:
+            typer.echo(f"{finding.state:5}  {printable(finding.text)}")
+    if any(finding.state == "fault" for finding in findings):
+        raise typer.Exit(1)
 
 
 def _command(file: Path, logs: Path | None, follow: bool) -> str:
