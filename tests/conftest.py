@@ -41,6 +41,7 @@ NEEDS = {  # start of a test's path: a program that it talks to, and the Debian 
     "engine/sources/test_redis.py": ("redis-server", "redis-server"),
     "engine/sinks/test_postgres.py": ("pg_createcluster", "postgresql"),
     "examples/test_examples.py::test_example_runs[smart_meters_mqtt.py]": ("mosquitto", "mosquitto"),
+    "packaging/test_proxies.py": ("nginx", "nginx"),
     "packaging/test_prometheus.py": ("promtool", "prometheus"),
     "packaging/test_packaging.py::test_unit_is_understood_and_tight": ("systemd-analyze", "systemd"),
 }

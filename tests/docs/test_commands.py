@@ -85,6 +85,7 @@ PAGES: dict[str, Callable[[Path], None]] = {
     "README.md": access,
     "docs/quickstart.md": orders,
     "docs/howto/deploy.md": visits,
+    "docs/howto/operate.md": written("docs/howto/operate.md"),
     "docs/tutorial/daily-visitors.md": written("docs/tutorial/daily-visitors.md"),
     "docs/tutorial/sections.md": written("docs/tutorial/sections.md"),
     "docs/tutorial/three-hospitals.md": examples,

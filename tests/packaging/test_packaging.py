@@ -98,6 +98,15 @@ def test_the_unit_s_command_serves_the_store_of_an_old_release(store: Path, tmp_
         assert {each["query"] for each in found["releases"]} >= {"visitors", "visits so far"}
 
 
+def test_the_unit_for_several_streams_is_the_same_but_for_its_instance() -> None:
+    several = (PACKAGING / "panstream@.service").read_text()
+    body = (
+        several.replace("/%i", "").replace(" --port ${PORT}", " --port 8080").replace(" --address-connections 512", "")
+    )
+    body = re.sub(r"# PORT=.*\nEnvironmentFile=.*\n", "", body)
+    assert body.splitlines()[4:] == UNIT.splitlines()[4:]
+
+
 def test_waiting_for_the_end_is_longer_than_the_server_s_grace() -> None:
     from panstream.server import server as serve
 
