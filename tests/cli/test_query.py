@@ -224,7 +224,7 @@ def test_what_is_no_file_to_read_is_named(folder: Path) -> None:
     for name, reason in {
         "book.xlsx": "book.xlsx is a workbook, which is not read: save the sheet as CSV",
         "excel.csv": "begins with a line for Excel (sep=)",
-        "s3://bucket/rows.csv": "s3:// addresses cannot be read here: download or mount the file first",
+        "s3://me:secret@bucket/rows.csv": "an address must not contain credentials",
         "postgresql://me:secret@db/rows": "postgresql:// addresses cannot be read here: export the table",
         "kafka://broker/topic": "panstream run and serve read them",
     }.items():

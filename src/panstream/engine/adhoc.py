@@ -27,10 +27,11 @@ from panstream.engine.runtime.ingest import ROWS_OF_FILES, IngestResult, ingest_
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import Dialect
 from panstream.engine.sources.first_rows import Caller, check_first_rows
-from panstream.engine.sources.input_files import expand_paths
+from panstream.engine.sources.input_files import InputFile, expand_paths, file_tables
+from panstream.engine.sources.input_ledgers import ledgers_of
 from panstream.engine.sources.schema_guess import InferredSchema, infer_schema, infer_table_schema
 from panstream.engine.sql.parser import table_read
-from panstream.engine.storage.ledger_file import charge_ledgers, ledger_path_for
+from panstream.engine.storage.ledger_file import charge_ledgers
 from panstream.errors import ConfigError, InvalidParameter, SourceError, translate_errors
 from panstream.privacy.claim import weak_epsilon_warning
 from panstream.privacy.rounding import equal_share, round_down
@@ -64,7 +65,8 @@ def query(
 
     Args:
         source: A file, a glob, a directory or "-" for standard input (CSV, TSV, JSON lines,
-            Parquet, Arrow, compressed or not), or a table of pandas, polars, Arrow or DuckDB.
+            Parquet, Arrow, compressed or not), a Delta or Iceberg table, the address of one of
+            these in an object store, or a table of pandas, polars, Arrow or DuckDB.
             Its format and columns are guessed from its first rows, and are public.
         sql: One SELECT; FROM may call the source anything.
         epsilon: The privacy cost of the whole answer, with all of its aggregates and groups:
@@ -73,8 +75,9 @@ def query(
             are protected. With it, counts, sums and means still protect single rows, with a
             warning, unless ``contributions`` is given, the most rows of one user.
         ledger: Where the cost is added up: a file next to each file that is read (True,
-            ``visits.csv.ledger``), another one that you name, or none (False). Tables and
-            standard input have none unless you name one.
+            ``visits.csv.ledger``), another one that you name, or none (False). DataFrames and
+            standard input have none unless you name one. Of an address in an object store, it is
+            in ``~/.local/state/panstream/ledgers`` on this machine.
         budget: Refuse what would cost more in total; the ledger remembers it.
         format: "csv", "tsv", "json", "parquet" or "arrow", if the file name does not say.
         types: Types of columns, instead of the guess.
@@ -137,7 +140,7 @@ class PreparedQuery:
     ) -> None:
         table_in_from(sql)  # raises before anything waits for standard input
         self.sql = sql
-        self.files = [Path(path) for path in source] if is_paths(source) else []
+        self.files = list(source) if is_paths(source) else []
         self._source = source
         if is_paths(source):
             self.guess = infer_schema(source, format=format, written=written, caller=caller)
@@ -195,20 +198,20 @@ class PreparedQuery:
     def ledgers(self, ledger: str | Path | bool) -> list[Path]:
         """Return the ledger files that the cost is written to."""
         if isinstance(ledger, bool):
-            return [ledger_path_for(path) for path in self._paths()] if ledger else []
+            return ledgers_of(self._inputs()) if ledger else []
         return [Path(ledger)]
 
-    def _paths(self) -> list[Path]:
+    def _inputs(self) -> list[InputFile]:
         """Return the files that are read, without standard input."""
         if not self.files:
             return []
-        inputs = expand_paths([str(file) for file in self.files], format=self.guess.reading.get("format"))
-        return [file.path for file in inputs if file.path is not None]
+        inputs = expand_paths(self.files, format=self.guess.reading.get("format"))
+        return [file for file in inputs if file.path is not None]
 
     def _check_read_once(self) -> None:
         """Raise SourceError for a file under two names: its rows would count twice and be charged once."""
         seen: dict[tuple[int, int], Path] = {}
-        for path in self._paths():
+        for path in (file.path for file in self._inputs() if isinstance(file.path, Path)):
             status = path.stat()
             other = seen.setdefault((status.st_dev, status.st_ino), path)
             if other is not path:
@@ -221,7 +224,9 @@ class PreparedQuery:
         """Return which answers the ledgers count, as text."""
         if not isinstance(ledger, bool):
             return f"all answers that {Path(ledger).name} records"
-        names = [path.name for path in self._paths()]
+        inputs = self._inputs()
+        tables = [f"the table {table.name}" for table in file_tables(inputs)]
+        names = tables + [file.path.name for file in inputs if file.path is not None and file.table is None]
         shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} other files"]
         return f"all answers about {' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))}"
 

@@ -44,8 +44,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[INPUT]...",
-            help="Files, globs, directories, redis://host/db#stream, mqtt://host/topic, kafka://host/topic; "
-            "- or nothing: standard input.",
+            help="Files, globs, directories, s3://bucket/path (also gs, abfs, hdfs), redis://host/db#stream, "
+            "mqtt://host/topic, kafka://host/topic; - or nothing: standard input.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per query.")] = False,
@@ -132,8 +132,9 @@ def run(
 def _with_share(config: Config, inputs: list[str], *, follow: bool) -> Config:
     """Return the configuration with the share of unusable rows, which is published for files only."""
     from panstream.engine.reporting.unusable_share import epsilon_for_files, with_share
+    from panstream.engine.sources.object_stores import is_live
 
-    live = follow or any(name == "-" or "://" in name for name in inputs)
+    live = follow or any(map(is_live, inputs))
     epsilon = 0.0 if live else epsilon_for_files(config)
     return with_share(config, epsilon) if epsilon else config
 

@@ -27,7 +27,7 @@ from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
 from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.engine.sources.input_files import InputFile, expand_paths
-from panstream.errors import BadRowError
+from panstream.errors import BadRowError, SourceError
 from panstream.primitives.inputs.parquet_footer import read_footer
 from panstream.primitives.memory.scratch import wipe
 
@@ -67,7 +67,11 @@ class Partition:
     def of_file(cls, file: InputFile, rows: int = MIN_TASK_ROWS) -> Iterator[Partition]:
         """Yield a file as a whole, or a Parquet file in ranges of row groups."""
         path = file.path
-        assert path is not None
+        if not isinstance(path, Path) or file.table is not None:
+            raise SourceError(
+                f"{file.name}: workers read files of a local or shared disk; read object stores and tables of "
+                "a lake in one process, or send their rows from Spark"
+            )
         where = str(path.absolute())
         if file.format != "parquet":
             size = path.stat().st_size // _TEXT_ROW_BYTES

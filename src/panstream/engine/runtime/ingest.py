@@ -20,6 +20,7 @@ from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import Dialect, EventSource, TableSource, open_source
 from panstream.engine.sources.first_rows import check_first_rows
+from panstream.engine.sources.object_stores import is_live
 from panstream.errors import ClockJumped
 from panstream.primitives.interrupts import INTERRUPTS
 
@@ -59,7 +60,7 @@ def open_configured_source(
 
     Args:
         config: The stream's configuration.
-        inputs: Paths, globs, directories, "-" for standard input, or one ``redis://host/db#stream``,
+        inputs: Paths, globs, directories, tables, addresses of object stores, "-" for standard input, or one ``redis://host/db#stream``,
             ``mqtt://host/topic`` or ``kafka://host/topic``; or a table with the Arrow C interface.
         follow: Whether files are read as they grow.
         format: The format of the files; by default what their names end with.
@@ -69,7 +70,7 @@ def open_configured_source(
     if not is_paths(inputs):
         return TableSource(inputs, schema, name=None, batch_rows=config.batch_rows or ROWS_OF_FILES)
     settings: dict[str, Any] = {"batch_time": config.batch_time}
-    is_finite_input = not follow and all(source_text != "-" and "://" not in source_text for source_text in inputs)
+    is_finite_input = not follow and not any(map(is_live, inputs))
     rows = config.batch_rows or (ROWS_OF_FILES if is_finite_input else None)
     if rows is not None:
         settings["batch_rows"] = rows
@@ -77,7 +78,7 @@ def open_configured_source(
         settings["poll"] = min(_POLL, (config.step or _POLL) / 4)
     if format is not None:
         settings["format"] = format
-    if config.web is not None and not any("://" in source_text for source_text in inputs):
+    if config.web is not None and not any(is_live(source_text) and source_text != "-" for source_text in inputs):
         settings["site"] = config.web.site
     if "dialect" not in more and (dialect := dialect_of(config.stream)) is not None:
         settings["dialect"] = dialect
@@ -105,7 +106,7 @@ def check_files(config: Config, inputs: Sequence[str], *, format: str | None = N
     Raises:
         SourceError: Most of the first rows of a file cannot be used.
     """
-    files = [name for name in inputs if name != "-" and "://" not in name]
+    files = [name for name in inputs if not is_live(name)]
     if not files:
         return []
     stream = config.stream

@@ -23,6 +23,7 @@ from panstream.engine.rows.row_batch import ENDLESS, RowBatch
 from panstream.engine.rows.wiping import grow_buffer
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.error_guard import translate_reader_errors
+from panstream.engine.sources.object_stores import RemoteFile
 from panstream.primitives.memory.scratch import wipe
 
 BLOCK_BYTES = 1 << 20
@@ -179,22 +180,24 @@ def compression_of(head: bytes | bytearray) -> str | None:
     return next((codec for codec, magic in _CODECS.items() if magic.match(head)), None)
 
 
-def open_file(path: Path) -> tuple[io.FileIO, str | None]:
+def open_file(path: Path | RemoteFile) -> tuple[io.RawIOBase, str | None]:
     """Open a file; return it with its codec."""
-    raw = translate_reader_errors(lambda: io.FileIO(path), label=path.name, what="a file")
+    raw: io.RawIOBase = translate_reader_errors(
+        lambda: path.open() if isinstance(path, RemoteFile) else io.FileIO(path), label=path.name, what="a file"
+    )
     head = translate_reader_errors(lambda: raw.read(HEAD_BYTES), label=path.name, what="a file") or b""
     raw.seek(0)
     return raw, compression_of(head)
 
 
-def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, label: str) -> ByteStream:
+def text_bytes(raw: io.RawIOBase | PipeBytes, codec: str | None, label: str) -> ByteStream:
     """Return the byte stream of a file or pipe, decompressed if ``codec`` is given."""
     if codec is not None:
         return _FileBytes(open_decompressed(raw, codec), label, "compressed data")
     return raw if isinstance(raw, PipeBytes) else _FileBytes(raw, label, "a file")
 
 
-def open_decompressed(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
+def open_decompressed(raw: io.RawIOBase | PipeBytes, codec: str | None) -> Any:
     """Return a pyarrow stream, or a file-like object for xz, with the decompressed bytes of ``raw``."""
     plain: Any = _Blocking(raw) if isinstance(raw, PipeBytes) else raw
     if codec == "xz":

@@ -17,7 +17,7 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
@@ -42,7 +42,8 @@ from panstream.engine.sources.formats.arrow_ipc import ArrowInput
 from panstream.engine.sources.formats.csv import CsvParser, Dialect
 from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.engine.sources.input_files import Format, InputFile, expand_paths
+from panstream.engine.sources.input_files import Format, InputFile, Table, expand_paths, file_tables, marker_prefix
+from panstream.engine.sources.object_stores import RemoteFile, store_scheme
 from panstream.errors import SourceError
 
 _ROW_BYTES = 64  # a typical row of text: small micro-batches are read in small blocks, so that few rows are in memory
@@ -106,8 +107,11 @@ class _PathSource(EventSource):
 class FileSource(_PathSource):
     """Complete files, and standard input.
 
+    A Delta or Iceberg table is read at one snapshot: which one is stored with the first rows, so that a later run goes
+    on with it, and only reads a newer one when all of it is counted.
+
     Args:
-        inputs: Paths, globs, directories, and "-" for standard input.
+        inputs: Paths, globs, directories, tables, addresses in object stores, and "-" for standard input.
         schema: The columns to read.
         fd: The descriptor of standard input.
         pipe: Standard input, if its first bytes were read already to infer a schema.
@@ -127,12 +131,15 @@ class FileSource(_PathSource):
         self._files = expand_paths(inputs, format=self._format)
         self._fd = fd
         self._opened_pipe = pipe
-        self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
+        self._sizes = [_size_of(file) for file in self._files]
         self._finished = 0
         self._position: Callable[[], float] = lambda: 0.0
 
     def batches(self) -> Iterator[RowBatch | None]:
         """Yield all rows; ``None`` while nothing arrives on standard input."""
+        self._go_on()
+        for table in file_tables(self._files):
+            yield self._mark(table, 1)
         for file, size in zip(self._files, self._sizes, strict=True):
             file_batches = self._file_batches(file, size)
             # Not for a pipe: read_ahead drops None, so the engine would not check its clock while a pipe is idle.
@@ -141,6 +148,28 @@ class FileSource(_PathSource):
                 yield from batches
             self._position = lambda: 0.0
             self._finished += size
+        for table in file_tables(self._files):
+            yield self._mark(table, 2)
+
+    def _go_on(self) -> None:
+        """Read the snapshots that an earlier run began, and refuse files whose counted rows may have changed."""
+        unfinished = {
+            table.name: key.removeprefix(marker_prefix(table.name))
+            for table in file_tables(self._files)
+            for key, position in self._applied.items()
+            if key.startswith(marker_prefix(table.name)) and position == 1
+        }
+        if unfinished:
+            self._files = expand_paths(self._inputs, format=self._format, pinned=unfinished)
+            self._sizes = [_size_of(file) for file in self._files]
+        _refuse_changed(self._files, self._applied)
+
+    def _mark(self, table: Table, position: int) -> RowBatch:
+        """Return a batch without rows, which stores that a snapshot is being read (1) or counted (2)."""
+        batch = RowBatch.none(self._schema)
+        batch.producer = table.marker
+        batch.sequence = position
+        return batch
 
     def _file_batches(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         if file.format == "parquet":
@@ -149,8 +178,10 @@ class FileSource(_PathSource):
             yield from self._arrow(file, size)
         else:
             yield from self._text(file, size)
+        if isinstance(file.path, RemoteFile):
+            file.path.check_unchanged()
 
-    def _raw(self, file: InputFile, size: int) -> Generator[None, None, tuple[io.FileIO | PipeBytes, str | None]]:
+    def _raw(self, file: InputFile, size: int) -> Generator[None, None, tuple[io.RawIOBase | PipeBytes, str | None]]:
         """Yield ``None`` until there is something to read; return the stream and its codec."""
         if file.path is None:
             pipe = self._opened_pipe or PipeBytes(self._fd)
@@ -173,9 +204,10 @@ class FileSource(_PathSource):
             raise SourceError(
                 "Parquet cannot be read from standard input, since its index is at the end; give the file"
             )
-        reader = ParquetFile(file.path, self._schema, rows=self._rows)
+        reader = ParquetFile(file.path, self._schema, rows=self._rows, values=file.values, field_ids=file.field_ids)
         total = max(1, reader.total_rows)
-        coalescer = self._coalescer(file, file.name, live=False, start=reader.skip(self._applied.get(file.name, 0)))
+        applied = self._applied.get(file.producer, 0)
+        coalescer = self._coalescer(file, file.producer, live=False, start=reader.skip(applied))
         self._position = lambda: size * coalescer.rows_seen / total
         yield from _coalesced(reader, reader.pieces(), coalescer)
 
@@ -183,13 +215,13 @@ class FileSource(_PathSource):
         raw, codec = yield from self._raw(file, size)
         seekable = file.path is not None and codec is None
         reader = ArrowInput(open_decompressed(raw, codec), self._schema, label=file.name, seekable=seekable)
-        yield from _coalesced(reader, reader.pieces(), self._coalescer(file, file.name, live=file.path is None))
+        yield from _coalesced(reader, reader.pieces(), self._coalescer(file, file.producer, live=file.path is None))
 
     def _text(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         raw, codec = yield from self._raw(file, size)
         stream = self._utf8(text_bytes(raw, codec, file.name))
         block = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, _ROW_BYTES * self._rows))
-        coalescer = self._coalescer(file, file.name, live=file.path is None)
+        coalescer = self._coalescer(file, file.producer, live=file.path is None)
         reader = TextReader(stream, self._parser(file), coalescer, block_bytes=block)
         try:
             while not reader.ended:
@@ -213,8 +245,10 @@ class TailSource(_PathSource):
         super().__init__(inputs, schema, **settings)
         if "-" in inputs:
             raise SourceError("standard input is always followed; drop --follow")
+        if any(store_scheme(text) is not None for text in inputs):
+            raise SourceError("files in object stores do not grow: drop --follow, and run again for new files")
         for file in expand_paths(inputs, format=self._format, must_exist=False):
-            if file.path is not None and file.path.exists():
+            if isinstance(file.path, Path) and file.path.exists():
                 refuse_special_file(file.path, file.path.stat())
         self._tails: dict[str, _TailedFile] = {}
         self._renamed: list[_TailedFile] = []
@@ -273,7 +307,7 @@ class TailSource(_PathSource):
             self._discovered.add(file.name)
 
     def _open(self, file: InputFile, *, fresh: bool) -> None:
-        stream = None if file.path is None else TailBytes.open(file.path)
+        stream = TailBytes.open(file.path) if isinstance(file.path, Path) else None
         if stream is None:
             return
         if stream.is_compressed():
@@ -295,7 +329,7 @@ class TailSource(_PathSource):
         The inode does not identify them: after a file is removed, the file system may reuse its inode. So the name
         must also look rotated.
         """
-        assert file.path is not None
+        assert isinstance(file.path, Path)
         producers = {int(match[2], 16): match[0] for match in previous if int(match[2], 16) != inode}
         whole_name = re.escape(file.path.name)
         stem = re.escape(file.path.stem)
@@ -342,6 +376,36 @@ def _coalesced(
     finally:
         coalescer.close()
         reader.close()
+
+
+def _size_of(file: InputFile) -> int:
+    if file.path is None:
+        return 0
+    return file.path.size if isinstance(file.path, RemoteFile) else file.path.stat().st_size
+
+
+def _refuse_changed(files: Sequence[InputFile], applied: Mapping[str, int]) -> None:
+    """Raise SourceError if rows that were counted may be in other files by now, or others in their files.
+
+    A file in a store is known by the time of its last change; of a table, every file that was counted must still be
+    part of the snapshot.
+    """
+    versions = {file.name: file.producer for file in files}
+    in_tables = {table.name for table in file_tables(files)}
+    for key in applied:
+        name, mark, _ = key.rpartition("@")
+        if mark and versions.get(name, key) not in (key, name):
+            raise SourceError(
+                f"{name} has changed since its rows were counted, and counting it again would count some twice; write "
+                "new rows to new files"
+            )
+        table, mark, _ = key.partition("#")
+        if table in in_tables and mark and not key.startswith(marker_prefix(table)) and key not in versions:
+            raise SourceError(
+                f"the table {table!r} was rewritten since its rows were counted (by OPTIMIZE, compaction, UPDATE, "
+                "DELETE or a new version of a file): counting the new files would count rows twice. Count it under "
+                "another stream, or keep appending only"
+            )
 
 
 def _position_in(raw: Any, size: int) -> float:

@@ -1,15 +1,18 @@
-"""Expand paths, globs and directories to a list of files with stable names."""
+"""Expand paths, globs, directories, tables of a lake and addresses of object stores to files with stable names."""
 
 from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
+from panstream.engine.sources.hive_columns import path_columns
+from panstream.engine.sources.lake_tables import ICEBERG_METADATA, InputPath, TableKind, read_snapshot, table_kind
+from panstream.engine.sources.object_stores import STORES, RemoteFile, Store, store_scheme
 from panstream.engine.storage.ledger_file import LEDGER
 from panstream.errors import InvalidParameter, SourceError
 
@@ -42,14 +45,65 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """A file (standard input if ``path`` is ``None``), its format, and the name of its rows' producer."""
+    """A file that is read.
 
-    path: Path | None
+    Attributes:
+        path: The file; None for standard input.
+        format: Its format.
+        name: What messages call it, and the name of its rows' producer.
+        values: Columns that its path or its table's log says, as text.
+        field_ids: Ids that its columns must have; empty if columns are known by name alone.
+        table: The table that it is part of.
+    """
+
+    path: InputPath | None
     format: Format
     name: str
+    values: Mapping[str, str | None] = field(default_factory=dict)
+    field_ids: Mapping[str, int] = field(default_factory=dict)
+    table: Table | None = None
+
+    @property
+    def producer(self) -> str:
+        """The name by which a later run knows the rows: of a file in a store, with the time of its last change."""
+        if isinstance(self.path, RemoteFile) and self.table is None:  # a table's files are never written again
+            return f"{self.name}@{self.path.version}"
+        return self.name
 
 
-def format_from_name(path: Path) -> Format | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A Delta or Iceberg table at one snapshot; ``root`` is its directory or address."""
+
+    name: str
+    kind: TableKind
+    snapshot: str
+    root: str
+
+    @property
+    def marker(self) -> str:
+        """The name under which a run stores which snapshot it reads: 1 while it does, 2 when all of it is counted."""
+        return f"{marker_prefix(self.name)}{self.snapshot}"
+
+
+def marker_prefix(table: str) -> str:
+    """Return the beginning of a table's markers, without the snapshot."""
+    return f"{table}#snapshot-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """A file of an input, before its format is known."""
+
+    path: InputPath | None
+    name: str
+    from_directory: bool = False
+    values: Mapping[str, str | None] = field(default_factory=dict)
+    field_ids: Mapping[str, int] = field(default_factory=dict)
+    table: Table | None = None
+
+
+def format_from_name(path: Path | PurePosixPath) -> Format | None:
     """Return the format by a file's name, ignoring ``.gz``, ``.bz2``, ``.xz`` and ``.zst``; None if unknown.
 
     >>> format_from_name(Path("visits.csv.gz"))
@@ -61,11 +115,23 @@ def format_from_name(path: Path) -> Format | None:
     return _ENDINGS.get(Path(name).suffix)
 
 
-def expand_paths(inputs: Sequence[str], *, format: Format | None = None, must_exist: bool = True) -> list[InputFile]:
-    """Return the files of ``inputs``: paths, globs, directories (recursively, sorted), and "-".
+def expand_paths(
+    inputs: Sequence[str],
+    *,
+    format: Format | None = None,
+    must_exist: bool = True,
+    pinned: Mapping[str, str] | None = None,
+) -> list[InputFile]:
+    """Return the files of ``inputs``: paths, globs, directories (recursively, sorted), tables, addresses, and "-".
 
     A file's name is its path relative to the given directory or the fixed part of the glob, so that it stays the same
     when the directory is moved.
+
+    Args:
+        inputs: What to read.
+        format: The format, if names do not say.
+        must_exist: Whether a file that does not exist is an error.
+        pinned: The snapshots of tables by name, instead of their newest ones.
     """
     if format is not None and format not in get_args(Format):
         raise InvalidParameter(f"format must be one of {', '.join(get_args(Format))}, got {format!r}")
@@ -73,15 +139,27 @@ def expand_paths(inputs: Sequence[str], *, format: Format | None = None, must_ex
         raise InvalidParameter('at least one input is needed: a file, a glob, a directory, or "-" for standard input')
     files: list[InputFile] = []
     for pattern in inputs:
-        for path, below in _listed(pattern, must_exist=must_exist):
-            kind = format or (format_from_name(path) if path is not None else "csv")
+        for listed in _listed(pattern, must_exist=must_exist, pinned=pinned or {}):
+            path = listed.path
+            kind = format or (format_from_name(PurePosixPath(path.name)) if path is not None else "csv")
+            if listed.table is not None:
+                kind = "parquet"
             if kind is None:
-                if Path(pattern).is_dir():
+                if listed.from_directory:
                     continue  # a README among the data
                 raise SourceError(
-                    f"{below}: the file name does not say the format; give one of {', '.join(get_args(Format))}"
+                    f"{listed.name}: the file name does not say the format; give one of {', '.join(get_args(Format))}"
                 )
-            files.append(InputFile(path=path, format=kind, name=below))
+            files.append(
+                InputFile(
+                    path=path,
+                    format=kind,
+                    name=listed.name,
+                    values=listed.values,
+                    field_ids=listed.field_ids,
+                    table=listed.table,
+                )
+            )
     names = [file.name for file in files]
     twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
     if twice is not None:
@@ -91,29 +169,25 @@ def expand_paths(inputs: Sequence[str], *, format: Format | None = None, must_ex
     return files
 
 
-def _listed(pattern: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
+def _listed(pattern: str, *, must_exist: bool, pinned: Mapping[str, str]) -> list[_Listed]:
     if pattern == "-":
-        return [(None, "standard input")]
+        return [_Listed(path=None, name="standard input")]
+    if store_scheme(pattern) is not None:
+        return _listed_in_store(pattern, pinned)
     if (scheme := _SCHEME.match(pattern)) is not None:
         advice = _INSTEAD.get(scheme[1].lower(), "download or mount the file first")
-        raise SourceError(f"{scheme[0]} addresses cannot be read here: {advice}")
+        readable = ", ".join(f"{name}://" for name in STORES)
+        raise SourceError(f"{scheme[0]} addresses cannot be read here: {advice} (readable: {readable})")
     path = Path(pattern)
     if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix != LEDGER]
-        below = {file: file.relative_to(path) for file in files}
-        hidden = (".", "_")
-        return [
-            (file, relative.as_posix())
-            for file, relative in below.items()
-            if not any(p.startswith(hidden) for p in relative.parts)
-        ]
+        return _listed_directory(path, pinned)
     if glob.has_magic(pattern) and not path.exists():
         base = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
         files = sorted(Path(match) for match in glob.glob(pattern, recursive=True))
         files = [file for file in files if file.is_file() and file.suffix != LEDGER]
         if not files and must_exist:
             raise SourceError(f"no file matches {path.name!r}")
-        return [(file, file.relative_to(base).as_posix()) for file in files]
+        return [_plain(file, file.relative_to(base).as_posix(), file.as_posix()) for file in files]
     if must_exist and not path.exists():
         raise SourceError(f"{path.name} does not exist")
     if path.suffix.lower() in _WORKBOOKS:
@@ -123,4 +197,98 @@ def _listed(pattern: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         )
     if must_exist and not path.is_file():  # opening a FIFO without a writer would block
         raise SourceError(f"{path.name} is not a regular file; give - and pipe it to standard input")
-    return [(path, path.name)] if path.exists() or must_exist else []
+    if ICEBERG_METADATA.fullmatch("/".join(path.parts[-2:])) is not None and path.is_file():
+        return _listed_directory(path.parent.parent, pinned, metadata=path.name)
+    return [_plain(path, path.name, pattern)] if path.exists() or must_exist else []
+
+
+def _plain(path: InputPath, name: str, whole: str, *, from_directory: bool = False) -> _Listed:
+    return _Listed(path=path, name=name, from_directory=from_directory, values=path_columns(whole))
+
+
+def _listed_directory(directory: Path, pinned: Mapping[str, str], metadata: str | None = None) -> list[_Listed]:
+    files = [file for file in sorted(directory.rglob("*")) if file.is_file() and file.suffix != LEDGER]
+    below: dict[str, InputPath] = {file.relative_to(directory).as_posix(): file for file in files}
+    return _files_below(below, directory.as_posix(), directory.resolve().name, pinned, metadata)
+
+
+def _listed_in_store(address: str, pinned: Mapping[str, str]) -> list[_Listed]:
+    """Return the files of an address: one file, a glob, a directory, or a table."""
+    plain, mark, options = address.partition("?")
+    metadata = None
+    if ICEBERG_METADATA.fullmatch("/".join(plain.split("/")[-2:])) is not None:
+        plain, _, metadata = plain.rsplit("/", 2)
+    fixed = "/".join(takewhile(lambda part: not glob.has_magic(part), plain.split("/")))
+    store = Store(f"{fixed}{mark}{options}")
+    files = store.files_below(store.path)
+    if fixed != plain:
+        matches = _glob_pattern(plain.removeprefix(fixed).lstrip("/"))
+        prefix = f"{store.path.rstrip('/')}/"
+        chosen = [file for file in files if matches.fullmatch(file.key.removeprefix(prefix))]
+        if not chosen:
+            raise SourceError(f"no file matches {plain!r}")
+        return [_plain(file, file.key.removeprefix(prefix), file.uri) for file in chosen]
+    if not files:
+        raise SourceError(f"{plain} does not exist, or has no files")
+    if len(files) == 1 and files[0].key == store.path:
+        return [_plain(files[0], files[0].name, files[0].uri)]
+    prefix = f"{store.path.rstrip('/')}/"
+    below: dict[str, InputPath] = {file.key.removeprefix(prefix): file for file in files}
+    root = store.uri_of(store.path)
+    return _files_below(below, root, plain.rstrip("/").rpartition("/")[2], pinned, metadata)
+
+
+def _files_below(
+    below: Mapping[str, InputPath], root: str, name: str, pinned: Mapping[str, str], metadata: str | None
+) -> list[_Listed]:
+    """Return the files below a directory, or those of the table that it is."""
+    if metadata is not None:
+        below = {
+            relative: path
+            for relative, path in below.items()
+            if not ICEBERG_METADATA.fullmatch(relative) or relative == f"metadata/{metadata}"
+        }
+    kind = table_kind(below)
+    if kind is None:
+        hidden = (".", "_")
+        shown = {
+            relative: path
+            for relative, path in below.items()
+            if not any(part.startswith(hidden) for part in relative.split("/"))
+        }
+        return [_plain(path, relative, f"{root}/{relative}", from_directory=True) for relative, path in shown.items()]
+    snapshot = read_snapshot(kind, below, name, pinned.get(name))
+    table = Table(name=name, kind=kind, snapshot=snapshot.id, root=root)
+    return [
+        _Listed(
+            path=file.path,
+            name=f"{name}#{file.relative}",
+            values=file.values,
+            field_ids=file.field_ids,
+            table=table,
+        )
+        for file in snapshot.files
+    ]
+
+
+def _glob_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a glob as a regular expression: ``**`` stands for any directories, and ``*`` does not cross ``/``.
+
+    In an address, ``?`` begins the options.
+
+    >>> bool(_glob_pattern("day=*/**/*.csv").fullmatch("day=1/a.csv"))
+    True
+    """
+    words = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*"}
+    parts = re.split(r"(\*\*/|\*\*|\*|\[!?[^\]/]+\])", pattern)
+    expression = [
+        words.get(part) or (f"[{part[1:-1].replace('!', '^', 1)}]" if part.startswith("[") else re.escape(part))
+        for part in parts
+        if part
+    ]
+    return re.compile("".join(expression))
+
+
+def file_tables(files: Iterable[InputFile]) -> list[Table]:
+    """Return the tables that files are part of, each once."""
+    return list({file.table.name: file.table for file in files if file.table is not None}.values())

@@ -18,7 +18,7 @@ from typing import Any
 
 from panstream.engine.arrow import kind_of, pa
 from panstream.engine.sources._encodings import to_utf8
-from panstream.engine.sources.byte_streams import PipeBytes
+from panstream.engine.sources.byte_streams import PipeBytes, open_file
 from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.first_rows import (
     SAMPLE_BYTES,
@@ -32,10 +32,11 @@ from panstream.engine.sources.first_rows import (
 )
 from panstream.engine.sources.formats.access_log import CADDY, COLUMNS, LINE
 from panstream.engine.sources.formats.csv import Dialect
+from panstream.engine.sources.hive_columns import infer_kinds
 from panstream.engine.sources.input_files import Format, InputFile, expand_paths
 from panstream.engine.sources.tables import open_table
 from panstream.errors import SourceError
-from panstream.primitives.inputs.parquet_footer import read_footer
+from panstream.primitives.inputs.parquet_footer import footer_of
 
 _SEPARATORS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar", " ": "a space"}
 _FORMATS = {
@@ -95,7 +96,7 @@ def infer_schema(
         caller: How messages spell options.
     """
     declared = written or Dialect()
-    first, is_format_certain = _first(inputs, format)
+    first, is_format_certain, from_paths = _first(inputs, format)
     pipe = PipeBytes(0) if first.path is None else None
     sample = read_head(first, pipe)
     try:
@@ -107,14 +108,16 @@ def infer_schema(
         inferred = _guess(replace(first, format=kind), sample, declared, caller)
     finally:
         sample[:] = bytes(len(sample))
+    if kind == "parquet":
+        inferred = replace(inferred, columns={**from_paths, **inferred.columns})
     reading: dict[str, Any] = {} if is_format_certain and pipe is None and format is None else {"format": kind}
     if inferred.dialect is not None or (written is not None and kind == "json"):
         reading["dialect"] = inferred.dialect or written
     return replace(inferred, reading=reading if pipe is None else {**reading, "pipe": pipe})
 
 
-def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
-    """Return the first file, and whether its format is certain."""
+def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool, Mapping[str, str]]:
+    """Return the first file, whether its format is certain, and the columns that all paths name."""
     is_format_certain = "-" not in inputs or format is not None
     try:
         files = expand_paths(inputs, format=format)
@@ -123,9 +126,8 @@ def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
         is_format_certain = False
     if not files:
         raise SourceError("there is no file to read: no file name has a known format")
-    return files[0], is_format_certain and (
-        files[0].format != "log" or format is not None
-    )  # anything may be called .log
+    is_certain = is_format_certain and (files[0].format != "log" or format is not None)  # anything may be called .log
+    return files[0], is_certain, infer_kinds(file.values for file in files)
 
 
 def _sniff_format(sample: bytearray) -> Format:
@@ -214,11 +216,12 @@ def _schema(file: InputFile, sample: bytearray) -> Any:
             )
         from pyarrow import parquet
 
-        read_footer(file.path)  # pyarrow must not see one that is damaged
-        return parquet.read_schema(file.path)
+        with open_file(file.path)[0] as opened:
+            footer_of(opened)  # pyarrow must not see one that is damaged
+            return parquet.read_schema(pa.PythonFile(opened, "r"))
     if file.path is not None and sample.startswith(b"ARROW1"):
-        with pa.OSFile(str(file.path)) as opened:
-            return pa.ipc.open_file(opened).schema
+        with open_file(file.path)[0] as opened:
+            return pa.ipc.open_file(pa.PythonFile(opened, "r")).schema
     return pa.ipc.read_schema(pa.py_buffer(bytes(sample)))
 
 

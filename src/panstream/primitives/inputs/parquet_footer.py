@@ -37,17 +37,27 @@ def read_footer(path: Path) -> Footer:
         CorruptParquet: The file has no valid footer.
         OSError: The file cannot be read.
     """
+    with path.open("rb", buffering=0) as file:
+        return footer_of(file)
+
+
+def footer_of(file: io.RawIOBase) -> Footer:
+    """Return the footer of an open file.
+
+    Raises:
+        CorruptParquet: The file has no valid footer.
+        OSError: The file cannot be read.
+    """
     from panstream.primitives.kernels.sources import parquet_thrift as thrift
 
-    with path.open("rb", buffering=0) as file:
-        end = file.seek(0, io.SEEK_END)
-        tail = read_at(file, end - _TAIL_BYTES, _TAIL_BYTES)
-        if tail.size < _TAIL_BYTES or tail[4:].tobytes() != b"PAR1":
-            raise CorruptParquet("the file does not end as a Parquet file does")
-        size = int.from_bytes(tail[:4].tobytes(), "little")
-        if size > end - _TAIL_BYTES:
-            raise CorruptParquet("the footer is longer than the file")
-        data = read_at(file, end - _TAIL_BYTES - size, size)
+    end = file.seek(0, io.SEEK_END)
+    tail = read_at(file, end - _TAIL_BYTES, _TAIL_BYTES)
+    if tail.size < _TAIL_BYTES or tail[4:].tobytes() != b"PAR1":
+        raise CorruptParquet("the file does not end as a Parquet file does")
+    size = int.from_bytes(tail[:4].tobytes(), "little")
+    if size > end - _TAIL_BYTES:
+        raise CorruptParquet("the footer is longer than the file")
+    data = read_at(file, end - _TAIL_BYTES - size, size)
     try:
         groups, columns, end = thrift.count_footer(data)
         if end < 0 or groups * columns > data.size:  # a column takes at least a byte
@@ -61,7 +71,7 @@ def read_footer(path: Path) -> Footer:
         wipe(data)  # statistics quote values
 
 
-def read_at(file: io.FileIO, start: int, size: int) -> NDArray[np.uint8]:
+def read_at(file: io.RawIOBase, start: int, size: int) -> NDArray[np.uint8]:
     """Return ``size`` bytes from ``start`` on, fewer at the end of the file."""
     data = np.empty(max(0, size), np.uint8)
     file.seek(max(0, start))

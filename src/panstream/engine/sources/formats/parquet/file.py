@@ -7,17 +7,22 @@ other processes ids stay in freed memory until it is reused.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from panstream.engine.arrow import pa
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array
 from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
-from panstream.engine.sources.formats.parquet.page_limits import LARGEST_PAGE_BYTES, measure_pages
-from panstream.primitives.inputs.parquet_footer import CorruptParquet, Footer, read_footer
+from panstream.engine.sources.formats.parquet.page_limits import LARGEST_PAGE_BYTES, chunk_range, measure_pages
+from panstream.engine.sources.hive_columns import PathColumns
+from panstream.engine.sources.object_stores import RemoteBytes, RemoteFile
+from panstream.errors import SourceError
+from panstream.primitives.inputs.parquet_footer import CorruptParquet, Footer, footer_of
 
+_FIELD_ID = b"PARQUET:field_id"
 _MIN_BUFFER_BYTES = 1 << 15  # read from the file at once, per column
 _MAX_BUFFER_BYTES = 1 << 18
 _ROW_BYTES = 16
@@ -29,31 +34,68 @@ class ParquetFile:
     """One file, read in pieces of at most ``rows`` rows.
 
     Errors name the file and the index of the row group.
+
+    Args:
+        path: The file.
+        schema: The declared columns.
+        rows: Most rows of a piece.
+        values: Columns that its path or its table's log says, as text; the file's own ones of the same name win.
+        field_ids: Ids that declared columns must have in the file; empty if names are enough.
     """
 
-    def __init__(self, path: Path, schema: RowSchema, *, rows: int) -> None:
-        from pyarrow import parquet
-
-        self._schema = schema
+    def __init__(
+        self,
+        path: Path | RemoteFile,
+        schema: RowSchema,
+        *,
+        rows: int,
+        values: Mapping[str, str | None] | None = None,
+        field_ids: Mapping[str, int] | None = None,
+    ) -> None:
         self._rows = rows
         self._name = path.name
         self._next_group = 0
-        self._footer: Footer = self._guarded(lambda: read_footer(path))
-        metadata = self._guarded(lambda: parquet.read_metadata(path))
+        self._headers: io.RawIOBase = self._guarded(
+            lambda: path.open() if isinstance(path, RemoteFile) else path.open("rb", buffering=0)
+        )
+        try:
+            self._open(path, schema, values or {}, field_ids or {})
+        except BaseException:
+            self._headers.close()
+            raise
+
+    def _open(
+        self,
+        path: Path | RemoteFile,
+        schema: RowSchema,
+        values: Mapping[str, str | None],
+        field_ids: Mapping[str, int],
+    ) -> None:
+        from pyarrow import parquet
+
+        def source() -> Any:
+            return path if isinstance(path, Path) else pa.PythonFile(self._headers, "r")
+
+        self._footer: Footer = self._guarded(lambda: footer_of(self._headers))
+        metadata = self._guarded(lambda: parquet.read_metadata(source()))
         # Not ``metadata.schema``: its reference cycle would hold the statistics, which quote values, in memory.
         parquet_schema = parquet.ParquetSchema(metadata)
-        check_types(self._guarded(parquet_schema.to_arrow_schema), schema, self._name)
+        arrow_schema = self._guarded(parquet_schema.to_arrow_schema)
+        self._whole_schema = schema
+        self._from_path = PathColumns(values, arrow_schema.names, schema, self._name)
+        self._schema = self._from_path.schema
+        check_types(arrow_schema, self._schema, self._name)
+        self._check_field_ids(arrow_schema, field_ids)
         self._columns = self._guarded(lambda: self._columns_by_name(parquet_schema))
         self._file = self._guarded(
             lambda: parquet.ParquetFile(
-                path,
+                source(),
                 metadata=metadata,
-                buffer_size=min(max(_MIN_BUFFER_BYTES, _ROW_BYTES * rows), _MAX_BUFFER_BYTES),
+                buffer_size=min(max(_MIN_BUFFER_BYTES, _ROW_BYTES * self._rows), _MAX_BUFFER_BYTES),
                 pre_buffer=False,
                 read_dictionary=[name for name, column in self._columns if self._is_repetitive(name, column)],
             )
         )
-        self._headers: io.FileIO = self._guarded(lambda: path.open("rb", buffering=0))
 
     @property
     def total_rows(self) -> int:
@@ -80,7 +122,19 @@ class ParquetFile:
         self._headers.close()
         self._file.close()
 
+    def _check_field_ids(self, arrow_schema: Any, field_ids: Mapping[str, int]) -> None:
+        """Raise SourceError if a column was renamed since the file was written: the name would be another column's."""
+        for name in self._schema.columns if field_ids else ():
+            described = arrow_schema.field(name).metadata or {}
+            if field_ids.get(name) != int(described.get(_FIELD_ID, b"-1")):
+                raise SourceError(
+                    f"{self._name}: column {name!r} of the table is another one in this file, or was renamed since it "
+                    "was written, which is not supported; rewrite the table's data files"
+                )
+
     def _read_group(self, group: int) -> Iterator[RowBatch]:
+        if isinstance(self._headers, RemoteBytes):
+            self._headers.load(chunk_range(self._footer.columns[group, column]) for _, column in self._columns)
         rows_left = self._footer.rows[group]
         batch_rows = self._guarded(lambda: self._batch_rows(group), group)
         names = list(self._schema.columns)
@@ -98,7 +152,7 @@ class ParquetFile:
 
     def _converted(self, batch: Any, group: int) -> RowBatch:
         try:
-            return from_arrow(batch, self._schema, label=self._name_of(group))
+            return from_arrow(self._from_path.add_to(batch), self._whole_schema, label=self._name_of(group))
         except BaseException:
             for column in batch.columns:
                 wipe_array(column)

@@ -37,7 +37,7 @@ class PageLimits(NamedTuple):
     row_bytes: int
 
 
-def measure_pages(file: io.FileIO, column: NDArray[np.int64], row_limit: int) -> PageLimits:
+def measure_pages(file: io.RawIOBase, column: NDArray[np.int64], row_limit: int) -> PageLimits:
     """Check the page headers of a column chunk.
 
     Args:
@@ -52,10 +52,8 @@ def measure_pages(file: io.FileIO, column: NDArray[np.int64], row_limit: int) ->
     from panstream.primitives.kernels.sources import parquet_thrift as thrift
 
     numbers = column.tolist()
-    start = numbers[thrift.DATA]
-    if 0 < numbers[thrift.DICTIONARY] < start:
-        start = numbers[thrift.DICTIONARY]
-    end = start + numbers[thrift.STORED]
+    start, stored = chunk_range(column)
+    end = start + stored
     if numbers[thrift.ELSEWHERE] or min(start, numbers[thrift.STORED], numbers[thrift.VALUES]) < 0:
         raise CorruptParquet("a column is not in the file")
     has_strings = numbers[thrift.TYPE] == _BYTE_ARRAY
@@ -76,7 +74,18 @@ def measure_pages(file: io.FileIO, column: NDArray[np.int64], row_limit: int) ->
     return PageLimits(page_bytes + dictionary_bytes, row_bytes)
 
 
-def _longest_string(file: io.FileIO, start: int, page: NDArray[np.int64], codec: int) -> int:
+def chunk_range(column: NDArray[np.int64]) -> tuple[int, int]:
+    """Return where a column chunk begins, and its bytes in the file, as its numbers in the footer say."""
+    from panstream.primitives.kernels.sources import parquet_thrift as thrift
+
+    numbers = column.tolist()
+    start = numbers[thrift.DATA]
+    if 0 < numbers[thrift.DICTIONARY] < start:
+        start = numbers[thrift.DICTIONARY]
+    return start, numbers[thrift.STORED]
+
+
+def _longest_string(file: io.RawIOBase, start: int, page: NDArray[np.int64], codec: int) -> int:
     """Return an upper bound of the strings in a dictionary, any of which all rows may refer to."""
     from panstream.primitives.kernels.sources import parquet_thrift as thrift
 
@@ -95,7 +104,7 @@ def _longest_string(file: io.FileIO, start: int, page: NDArray[np.int64], codec:
     return longest
 
 
-def _read_header(file: io.FileIO, start: int, end: int) -> tuple[NDArray[np.int64], int]:
+def _read_header(file: io.RawIOBase, start: int, end: int) -> tuple[NDArray[np.int64], int]:
     """Return the fields of the page header at ``start``, and where the page ends."""
     from panstream.primitives.kernels.sources import parquet_thrift as thrift
 
