@@ -116,7 +116,7 @@ def kills(work: Path, endpoint: str, files: int, count: int) -> bool:
             [*COMMAND, source, "--leave-open"], cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            process.wait(chance.uniform(3.0, 6.0))
+            process.wait(chance.uniform(5.0, 15.0))
             break  # all rows were counted before
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)

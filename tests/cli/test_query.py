@@ -224,9 +224,11 @@ def test_what_is_no_file_to_read_is_named(folder: Path) -> None:
     for name, reason in {
         "book.xlsx": "book.xlsx is a workbook, which is not read: save the sheet as CSV",
         "excel.csv": "begins with a line for Excel (sep=)",
-        "s3://me:secret@bucket/rows.csv": "an address must not contain credentials",
+        "ftp://bucket/rows.csv": "ftp:// addresses cannot be read here: download or mount the file first",
         "postgresql://me:secret@db/rows": "postgresql:// addresses cannot be read here: export the table",
         "kafka://broker/topic": "panstream run and serve read them",
     }.items():
         refused = run("query", f"SELECT COUNT(*) FROM '{name}'", "--epsilon=1", "--no-ledger", code=1)
         assert reason in refused.stderr and "secret" not in refused.stderr
+    refused = run("query", "SELECT COUNT(*) FROM 's3://me:secret@bucket/rows.csv'", "--epsilon=1", code=2)
+    assert "an address must not contain credentials" in refused.stderr and "secret" not in refused.stderr

@@ -17,7 +17,7 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
@@ -42,7 +42,15 @@ from panstream.engine.sources.formats.arrow_ipc import ArrowInput
 from panstream.engine.sources.formats.csv import CsvParser, Dialect
 from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.engine.sources.formats.parquet.file import ParquetFile
-from panstream.engine.sources.input_files import Format, InputFile, Table, expand_paths, file_tables, marker_prefix
+from panstream.engine.sources.input_files import (
+    Format,
+    InputFile,
+    Table,
+    expand_paths,
+    file_tables,
+    marker_prefix,
+    refuse_changed,
+)
 from panstream.engine.sources.object_stores import RemoteFile, store_scheme
 from panstream.errors import SourceError
 
@@ -131,7 +139,7 @@ class FileSource(_PathSource):
         self._files = expand_paths(inputs, format=self._format)
         self._fd = fd
         self._opened_pipe = pipe
-        self._sizes = [_size_of(file) for file in self._files]
+        self._sizes = [file.size for file in self._files]
         self._finished = 0
         self._position: Callable[[], float] = lambda: 0.0
 
@@ -161,8 +169,8 @@ class FileSource(_PathSource):
         }
         if unfinished:
             self._files = expand_paths(self._inputs, format=self._format, pinned=unfinished)
-            self._sizes = [_size_of(file) for file in self._files]
-        _refuse_changed(self._files, self._applied)
+            self._sizes = [file.size for file in self._files]
+        refuse_changed(self._files, self._applied)
 
     def _mark(self, table: Table, position: int) -> RowBatch:
         """Return a batch without rows, which stores that a snapshot is being read (1) or counted (2)."""
@@ -376,36 +384,6 @@ def _coalesced(
     finally:
         coalescer.close()
         reader.close()
-
-
-def _size_of(file: InputFile) -> int:
-    if file.path is None:
-        return 0
-    return file.path.size if isinstance(file.path, RemoteFile) else file.path.stat().st_size
-
-
-def _refuse_changed(files: Sequence[InputFile], applied: Mapping[str, int]) -> None:
-    """Raise SourceError if rows that were counted may be in other files by now, or others in their files.
-
-    A file in a store is known by the time of its last change; of a table, every file that was counted must still be
-    part of the snapshot.
-    """
-    versions = {file.name: file.producer for file in files}
-    in_tables = {table.name for table in file_tables(files)}
-    for key in applied:
-        name, mark, _ = key.rpartition("@")
-        if mark and versions.get(name, key) not in (key, name):
-            raise SourceError(
-                f"{name} has changed since its rows were counted, and counting it again would count some twice; write "
-                "new rows to new files"
-            )
-        table, mark, _ = key.partition("#")
-        if table in in_tables and mark and not key.startswith(marker_prefix(table)) and key not in versions:
-            raise SourceError(
-                f"the table {table!r} was rewritten since its rows were counted (by OPTIMIZE, compaction, UPDATE, "
-                "DELETE or a new version of a file): counting the new files would count rows twice. Count it under "
-                "another stream, or keep appending only"
-            )
 
 
 def _position_in(raw: Any, size: int) -> float:

@@ -70,6 +70,13 @@ class InputFile:
             return f"{self.name}@{self.path.version}"
         return self.name
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file; 0 for standard input."""
+        if self.path is None:
+            return 0
+        return self.path.size if isinstance(self.path, RemoteFile) else self.path.stat().st_size
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -292,3 +299,27 @@ def _glob_pattern(pattern: str) -> re.Pattern[str]:
 def file_tables(files: Iterable[InputFile]) -> list[Table]:
     """Return the tables that files are part of, each once."""
     return list({file.table.name: file.table for file in files if file.table is not None}.values())
+
+
+def refuse_changed(files: Sequence[InputFile], applied: Mapping[str, int]) -> None:
+    """Raise SourceError if rows that were counted may be in other files by now, or others in their files.
+
+    A file in a store is known by the time of its last change; of a table, every file that was counted must still be
+    part of the snapshot.
+    """
+    versions = {file.name: file.producer for file in files}
+    in_tables = {table.name for table in file_tables(files)}
+    for key in applied:
+        name, mark, _ = key.rpartition("@")
+        if mark and versions.get(name, key) not in (key, name):
+            raise SourceError(
+                f"{name} has changed since its rows were counted, and counting it again would count some twice; write "
+                "new rows to new files"
+            )
+        table, mark, _ = key.partition("#")
+        if table in in_tables and mark and not key.startswith(marker_prefix(table)) and key not in versions:
+            raise SourceError(
+                f"the table {table!r} was rewritten since its rows were counted (by OPTIMIZE, compaction, UPDATE, "
+                "DELETE or a new version of a file): counting the new files would count rows twice. Count it under "
+                "another stream, or keep appending only"
+            )
