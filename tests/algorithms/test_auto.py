@@ -9,7 +9,7 @@ import pytest
 
 from panstream import Monitor
 from panstream.algorithms.auto import DistinctCount
-from panstream.algorithms.continual_users import ContinualDensity
+from panstream.algorithms.continual_users import ContinualBitmap, ContinualDensity
 from panstream.algorithms.density import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
@@ -61,6 +61,43 @@ def test_a_single_answer_of_about_known_size_releases_the_start() -> None:
     assert tiny.choice.error <= OptBern(count=True, universe=10**7, epsilon=1.0).standard_error(1_000) / 5
 
 
+def test_a_single_answer_of_unknown_ids_releases_the_start() -> None:
+    """At 10,000 users and epsilon 1: 2.90% without, 2.13% with the start released, 1.67% if 160,000 is a bound."""
+    errors = {}
+    for name, options in {
+        "plain": {"mergeable": True},
+        "start": {},
+        "bounded": {"at_most": 160_000},
+    }.items():
+        question = DistinctCount(1.0, expected=10_000, **options)  # type: ignore[arg-type]
+        errors[name] = question.choice.error / 10_000
+        assert isinstance(question.algorithm, Bitmap if name == "plain" else ContinualBitmap)
+        assert ("the start released once" in question.explain()) == (name != "plain")
+        assert question.claim().epsilon == 1.0
+    assert errors["plain"] == pytest.approx(0.0290, abs=2e-4)
+    assert errors["start"] == pytest.approx(0.0213, abs=2e-4)
+    assert errors["bounded"] == pytest.approx(0.0167, abs=2e-4)
+    for options in ({"releases": 2}, {"announced": 1}):
+        assert isinstance(DistinctCount(1.0, expected=10_000, **options).algorithm, Bitmap)
+
+
+def test_one_level_keeps_its_error_up_to_the_bound() -> None:
+    for expected, times in ((500, 4), (10_000, 16), (200_000, 32)):
+        for mergeable in (False, True):
+            question = DistinctCount(1.0, expected=expected, at_most=times * expected, mergeable=mergeable)
+            algorithm = question.algorithm
+            assert isinstance(algorithm, Bitmap | ContinualBitmap)
+            assert algorithm.relative_error(times * expected) <= 1.02 * algorithm.relative_error(expected)
+    with pytest.raises(InvalidParameter, match="at_most must be at least expected=500"):
+        DistinctCount(1.0, expected=500, at_most=400)
+
+
+def test_what_is_lost_without_expected_is_told() -> None:
+    why = DistinctCount(1.0).explain()
+    assert "If there are 10,000,000 users, the error is 3.18%; with expected=10,000,000 it would be 0.07%." in why
+    assert "it would be" not in DistinctCount(1.0, expected=100).explain()
+
+
 def test_everyone_is_expected_if_only_the_universe_is_known() -> None:
     question = DistinctCount(1.0, universe=5000)
     assert question.algorithm == OptBern(count=True, universe=5000, epsilon=1.0)
@@ -84,7 +121,13 @@ def test_memory_limits_both() -> None:
 @pytest.mark.parametrize("announced", [0, 2])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"expected": 2000}, {"universe": 5003}, {"universe": 10**6, "memory": 6250}, {"memory": 2500}],
+    [
+        {},
+        {"expected": 2000, "mergeable": True},
+        {"universe": 5003},
+        {"universe": 10**6, "memory": 6250},
+        {"memory": 2500},
+    ],
     ids=str,
 )
 def test_the_memory_it_states_is_what_it_takes(options: dict[str, Any], announced: int) -> None:

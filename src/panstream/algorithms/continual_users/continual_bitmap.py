@@ -86,7 +86,9 @@ class ContinualBitmap(SetBitCounter):
     def strategy_inputs(self) -> StrategyInputs:
         """Return what is published and what is protected."""
         rows = None if self.contributions is None else 2 * self.contributions
-        return self._inputs_for(self.buckets, _HALF_FULL, rows=rows)
+        one_level = self.rows_of_cells == 1 and self.expected is not None
+        density = float(self._touched(self.expected)[0]) if one_level and self.expected else _HALF_FULL
+        return self._inputs_for(self.buckets, density, rows=rows)
 
     @property
     def width(self) -> int:
@@ -164,16 +166,21 @@ class ContinualBitmap(SetBitCounter):
         noise, draw = self.noise_at(ticks)
         return self.decode(PublicView(ones, noise, draw, start))
 
+    def relative_error(self, users: float, ticks: int | None = None) -> float:
+        """Return the standard error of the count at ``users`` after ``ticks`` ticks, divided by ``users``.
+
+        ``ticks`` is the horizon by default; without both the noise grows without end and the error is infinite.
+        """
+        if self.error_without_noise(ticks) == math.inf:
+            return math.inf
+        noise, _ = self.noise_at(ticks or self.last_slot)
+        return self._moments(self._shares(self._touched(users)), noise).relative_error(users)
+
     def error_bound(self, *, beta: float, ticks: int | None = None, users: float | None = None) -> float:
         """Return the error after ``ticks`` ticks that is exceeded with probability at most ``beta``.
 
         It holds for any number of users up to ``users``, which is ``expected`` unless given.
         """
-
-        def relative_error(count: float) -> float:
-            if self.error_without_noise(ticks) == math.inf:
-                return math.inf
-            noise, _ = self.noise_at(ticks or self.last_slot)
-            return self._moments(self._shares(self._touched(count)), noise).relative_error(count)
-
-        return count_error_bound(relative_error, self.expected if users is None else users, beta)
+        return count_error_bound(
+            lambda count: self.relative_error(count, ticks), self.expected if users is None else users, beta
+        )

@@ -39,21 +39,25 @@ def _distinct(
     expected: Annotated[int | None, typer.Option(help="About how many users there will be.")] = None,
     memory: Annotated[int | None, typer.Option(help="Bytes that the state may take.")] = None,
     releases: Annotated[int, typer.Option(help="How many answers will be published.")] = 1,
+    at_most: Annotated[int | None, typer.Option(help="The largest number of users that there may be.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Which distinct counter to use, why, and its relative error at several sizes."""
     from panstream.algorithms.auto import DistinctCount
+    from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
     from panstream.algorithms.distinct.bitmap import Bitmap
     from panstream.algorithms.planning.tables import format_table
 
     with exit_codes(refused=2):
-        question = DistinctCount(epsilon, universe=universe, expected=expected, memory=memory, releases=releases)
+        question = DistinctCount(
+            epsilon, universe=universe, expected=expected, memory=memory, releases=releases, at_most=at_most
+        )
         algorithm = question.algorithm
-        max_distinct = universe or 10**9
+        max_distinct = universe or at_most or 10**9
         sizes = [10**power for power in range(2, 10) if 10**power <= max_distinct]
         errors = {
             size: algorithm.relative_error(size)
-            if isinstance(algorithm, Bitmap)
+            if isinstance(algorithm, Bitmap | ContinualBitmap)
             else algorithm.standard_error(size) / size
             for size in sizes
         }

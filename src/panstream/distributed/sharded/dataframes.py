@@ -211,7 +211,7 @@ def distinct(
 
     The values are users' ids: whole numbers, strings or bytes. See `DistinctCount` for the other parameters.
     """
-    question = DistinctCount(epsilon, expected=expected, memory=memory, key=key)
+    question = DistinctCount(epsilon, expected=expected, memory=memory, key=key, mergeable=True)
     if column not in frame.columns:
         raise InvalidParameter(f"the frame has no column {column!r}")
     kind = "int" if getattr(frame[column].dtype, "kind", "") in "iu" else "string"

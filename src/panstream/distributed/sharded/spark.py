@@ -29,7 +29,7 @@ def distinct(
     Every task sends one row with a packed bit for each cell of the bitmap: at most ``memory`` bytes.
     """
     import_optional("pyspark", "counting on Spark", "spark")
-    algorithm = DistinctCount(epsilon, expected=expected, memory=memory, key=key).algorithm
+    algorithm = DistinctCount(epsilon, expected=expected, memory=memory, key=key, mergeable=True).algorithm
     if not isinstance(algorithm, Bitmap):
         raise NotSupported("a Spark column is counted with a bitmap")
 

@@ -143,6 +143,7 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
             announced=query.announced,
             key=query.key,
             hash=query.hash,
+            mergeable=universe is None,  # the state may be divided among machines
         )
         return question.algorithm, question.explain()
     return choose_turnstile_counter(query, stream, releases)

@@ -45,7 +45,7 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
             return SharedDensity(universe=universe, count=True, **bits), _why(noisy)
         size: dict[str, Any] = {"expected": query.expected, "memory": query.memory, "hash": query.hash}
         if noisy:
-            one = DistinctCount(**common, **size).algorithm
+            one = DistinctCount(**common, **size, mergeable=True).algorithm
             assert isinstance(one, Bitmap)  # since no universe is known
             return SharedDistinct(buckets=one.buckets, levels=one.levels, hash=query.hash, **bits), f"a noisy {_TABLE}"
         return SharedDistinct.sized(**common, **size), f"an exact {_TABLE}"

@@ -1,7 +1,7 @@
 """Continual user counts: every history of one bit, with every copy and all answers, measured on the shipped code.
 
 The controls are plausible forms that do not hold: the start counted as a change, one draw for a node, bits that toggle,
-and deletions at user level.
+rows after the answer that a released start is for, and deletions at user level.
 """
 
 from __future__ import annotations
@@ -17,12 +17,21 @@ from panstream.algorithms.continual_users.continual_bitmap import ContinualBitma
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
 from panstream.algorithms.continual_users.ones_counter import SetBitState
 from panstream.audit.claims.case import Case, ExactLoss
-from panstream.audit.claims.exact import case_of
+from panstream.audit.claims.exact import Scenario, case_of
 from panstream.primitives.noise import NoiseSource
 from panstream.testing.bit_views import TOGGLE, BitView, Losses, views
 from panstream.testing.enumeration import enumerate_streams, tick, update
 
 _TICKS = 3
+_SINGLE: dict[str, Any] = {
+    "epsilon": 1.35,
+    "horizon": 1,
+    "unit": "user",
+    "method": "paid",
+    "levels": 0,
+    "epsilon_state": math.log(3),
+    "start_rate": 0.2,
+}
 Loss = Callable[[Losses], float]
 
 
@@ -65,12 +74,17 @@ def _production() -> Iterator[Case]:
     yield _case("ContinualDensity, few rows", few, Losses.of_user)
     span = one(**_fixed(1, **{**user, "unit": "user-window"}, window=_TICKS))
     yield _case("ContinualDensity, window", span, Losses.of_user)
-    single = one(
-        epsilon=1.35, horizon=1, unit="user", method="paid", levels=0, epsilon_state=math.log(3), start_rate=0.2
-    )
+    single = one(**_SINGLE)
     streams = enumerate_streams([None, None, tick()], [update([]), update([0])])
     yield case_of(single, streams, window=(-1, 2), name="ContinualDensity, single answer")
     cell = partial(ContinualBitmap, buckets=1, rows_of_cells=1)
+    shared = cell(**_SINGLE)
+    around = [
+        enumerate_streams([None, other, None, tick()], [update([]), update([0])]) for other in (update([]), update([1]))
+    ]
+    yield case_of(
+        shared, window=(-1, 2), name="ContinualBitmap, single answer", scenarios=[Scenario(each) for each in around]
+    )
     yield _case("ContinualBitmap, event", cell(**_fixed(1, **event)), Losses.of_event)
     yield _case("ContinualBitmap, user", cell(**_fixed(1, **user)), Losses.of_user)
     yield _case("ContinualBitmap, few rows", cell(**_fixed(1, **user, contributions=_TICKS)), Losses.of_user)
@@ -92,6 +106,14 @@ class _CountsTheStart(ContinualDensity):
         return state
 
 
+class _GoesOn(ContinualBitmap):
+    """Takes rows after the answer that the start was released for. A control: never use it."""
+
+    def update(self, state: SetBitState, batch: Any, rng: NoiseSource) -> None:
+        """Redraw the bits of the batch at any time."""
+        self.table.update(state.cells, batch, rng)
+
+
 def _controls() -> Iterator[Case]:
     event: dict[str, Any] = {"universe": 1, "method": "event", "horizon": _TICKS}
     user = {**event, "method": "user", "unit": "user"}
@@ -111,6 +133,15 @@ def _controls() -> Iterator[Case]:
         5,
         draws=1,
         represents="a single draw bends at 0, so that every flicker of the bit costs first order",
+    )
+    late = enumerate_streams([None, None, tick(), None], [update([]), update([0])])
+    yield case_of(
+        _GoesOn(buckets=1, rows_of_cells=1, **_SINGLE),
+        late,
+        window=(-1, 2),
+        name="Rows after the answer whose start was released",
+        kind="control",
+        represents="a user who comes after the answer loses eps_s + f(kappa + kappa_0)",
     )
     yield control(
         "Deletions in a tree, user level",
