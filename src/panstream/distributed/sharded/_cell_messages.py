@@ -131,11 +131,15 @@ class CellQueue:
     rows: list[tuple[Slot, list[Touches]]] = field(default_factory=list)
     marks: dict[Slot, NDArray[np.uint8]] = field(default_factory=dict)
 
-    def expect(self, rows: int) -> None:
-        """Announce the next batch by its number of rows, selected or not."""
+    def expect(self, rows: int, windows: int = 1) -> None:
+        """Choose by public numbers whether the next batches are marked: about how many rows and windows they have."""
         algorithm = self.partitioning.algorithm
-        self.direct = algorithm.is_idempotent and algorithm.cells * self.groups <= self.cells_per_row * rows
+        cells = algorithm.cells * self.groups * windows
+        self.direct = algorithm.is_idempotent and cells <= self.cells_per_row * rows
         self.marked |= self.direct
+
+    def count(self, rows: int) -> None:
+        """Count the rows of a batch, selected or not: the size of the message depends on them."""
         self.listed += 0 if self.direct else rows
 
     def add(self, slot: Slot, batch: Any) -> None:

@@ -16,12 +16,13 @@ from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream.algorithms.continual.tree_base import TreeBatch
 from panstream.core.estimate import Estimate
 from panstream.core.shardable import is_shardable
 from panstream.distributed.sharded._backend import ClusterBackend
+from panstream.distributed.sharded._batch_positions import first_unapplied_row, origins_of
+from panstream.distributed.sharded._ordered_reading import Section, ticks_on_shards
 from panstream.distributed.sharded._resharding import reshard, write_shard_count
 from panstream.distributed.sharded._shard import Origin, position_of, query_of
 from panstream.distributed.sharded._transport import ShardTransport
@@ -124,7 +125,9 @@ class ClusterEngine(Engine):
         """Compare the shards' positions with the coordinator's."""
         self._shard_backend.caught_up(self._reached())
         # Shards may have rows that came after the coordinator's last commit.
-        if self._shard_backend.step > self._shard_backend.stored_step:
+        unrecorded = any(not self.partition_is_applied(name) for name in self._shard_backend.absorbed)
+        is_ahead = self._shard_backend.step > self._shard_backend.stored_step
+        if is_ahead or unrecorded or self._checkpoint.reading is not None:
             self.exposure.note_applied()
 
     def _reached(self) -> dict[str, tuple[int, float]]:
@@ -167,7 +170,7 @@ class ClusterEngine(Engine):
         ``time`` is that of the batch's next row, where the batch of a live source is continued in another piece.
         """
         begun = self._checkpoint.begun
-        origins = _origins(piece, time)
+        origins = origins_of(piece, time)
         if self.is_applied(piece.producer, piece.sequence) or (
             begun is not None
             and origins
@@ -215,7 +218,7 @@ class ClusterEngine(Engine):
         if self._positions and rows.first_row is not None:
             numbers = rows.first_row + np.arange(rows.count)
         if rows.producer is not None:
-            boundaries |= {_first_unapplied_row(origin, rows, numbers) for origin in self._positions_of(rows.producer)}
+            boundaries |= {first_unapplied_row(origin, rows, numbers) for origin in self._positions_of(rows.producer)}
         cuts = sorted(row for row in boundaries if 0 < row < rows.count)
         if cuts and self.config.stream.on_bad_row == "stop":  # no piece is applied if a row of another is bad
             for _, prepared in prepare_batch(self._queries, self.config.stream, rows, has_time, times, marks)[0]:
@@ -260,6 +263,75 @@ class ClusterEngine(Engine):
                 wipe(total)
                 wipe(events)
             self._checkpoint.applied_batches |= dict.fromkeys(producers, 0)
+            self._checkpoint.dirty = self._uncommitted = True
+            self.exposure.note_applied()
+
+    @property
+    def stream_time(self) -> float | None:
+        """Return the newest time of all rows that were applied."""
+        return self._stream_clock.newest
+
+    @property
+    def clock_time(self) -> float:
+        """Return the time by which rows are too far ahead of the clock."""
+        return self._clock()
+
+    @property
+    def open_steps(self) -> dict[str, int | None]:
+        """Return the open step of every query with a schedule, None before its first one."""
+        return {name: query.schedule.step for name, query in self._queries.items() if query.schedule is not None}
+
+    @property
+    def task_in_progress(self) -> dict[str, Any] | None:
+        """Return the names of the partitions that are being applied in order, their clock, and the sections done."""
+        return self._checkpoint.reading
+
+    @_serialized
+    def begin_task(self, names: Sequence[str], now: float) -> None:
+        """Commit which partitions come next, so that they come first, with the same clock, after a crash."""
+        with self._fail_stop():
+            if self._checkpoint.reading is None:
+                self._checkpoint.reading = {"names": [*names], "now": now, "sections": 0}
+            self.commit()
+
+    @_serialized
+    def draw_before(self, section: Section) -> None:
+        """Draw and commit the answers from states of the shards that are due before a section reaches them."""
+        with self._fail_stop():
+            self._apply_segments(section, ticking=True)
+            if self._drawn:
+                self.commit()
+
+    @_serialized
+    def apply_section(self, section: Section) -> None:
+        """Apply a section that every shard has: draw what is due in it, and add its sums to the states held here."""
+        reading = self._checkpoint.reading
+        assert reading is not None
+        with self._fail_stop():
+            self._apply_segments(section, ticking=False)
+            self._checkpoint.reading = {**reading, "sections": reading["sections"] + 1}
+            self._checkpoint.dirty = self._uncommitted = True
+
+    def _apply_segments(self, section: Section, *, ticking: bool) -> None:
+        for name, segments in section.items():
+            query = self._queries[name]
+            for segment in segments if ticks_on_shards(query) == ticking else ():
+                query.apply(segment.to_prepared(windowed=query.windowed), self._drawer(query))
+
+    @_serialized
+    def finish_task(self, newest: float | None) -> None:
+        """Record the partitions that were begun; the next commit makes this durable.
+
+        Args:
+            newest: The stream's time after them.
+        """
+        reading = self._checkpoint.reading
+        assert reading is not None
+        with self._fail_stop():
+            if newest is not None:
+                self._stream_clock.advance_to(newest)
+            self._checkpoint.applied_batches |= dict.fromkeys(reading["names"], 0)
+            self._checkpoint.reading = None
             self._checkpoint.dirty = self._uncommitted = True
             self.exposure.note_applied()
 
@@ -311,23 +383,3 @@ class ClusterEngine(Engine):
         super().commit(**options)
         if self._shard_backend.ahead:
             self._shard_backend.caught_up(self._reached())
-
-
-def _origins(piece: RowBatch, time: float | None) -> list[Origin]:
-    if piece.producer is None:
-        return [(producer, sequence, None) for producer, sequence in piece.origins]
-    return [(piece.producer, piece.sequence, time)]
-
-
-def _first_unapplied_row(origin: Origin, rows: RowBatch, numbers: NDArray[np.int64] | None) -> int:
-    """Return the first row of a batch after a position; 0 if the position is not within the batch.
-
-    The row at which a slot ended is the first with its time: an earlier one would have ended the slot.
-    """
-    _, sequence, time = origin
-    if numbers is not None:
-        return int(np.searchsorted(numbers, sequence, side="right"))
-    if time is None or rows.times is None or sequence != rows.sequence:
-        return 0
-    rows_at_time = np.flatnonzero(rows.times == time)
-    return int(rows_at_time[0]) if rows_at_time.size else 0

@@ -9,6 +9,7 @@ nothing else.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import time
@@ -72,6 +73,28 @@ TRANSIENT_ERRORS = ("StoreError", "StoreLocked")  # a full disk, a directory tha
 RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds; the last one is repeated
 
 
+def failure_answer(error: BaseException) -> ShardAnswer:
+    """Classify an error of a call: "lost" may succeed when it is repeated, "failed" (as of a missing method) not."""
+    is_lost = isinstance(error, (*CONNECTION_ERRORS, concurrent.futures.CancelledError))
+    return ("lost", "") if is_lost else ("failed", type(error).__name__)
+
+
+async def call_shard(worker: Any, address: str, key: str, method: str, arguments: tuple[Any, ...]) -> ShardAnswer:
+    """Call a shard from a worker. Dask's own proxy waits for ever where its worker is up but cannot be reached."""
+    import dask
+    from dask.utils import parse_timedelta
+    from distributed.protocol.serialize import to_serialize
+
+    timeout = 2 * parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp"))
+    serialized = [to_serialize(argument) for argument in (method, arguments)]  # type: ignore[no-untyped-call]
+    answer = await asyncio.wait_for(
+        worker.rpc(address).actor_execute(function="call", actor=key, args=serialized, kwargs={}), timeout
+    )
+    # The actor returns its errors. What Dask reports beside them is that the worker has no such actor (any more).
+    result: ShardAnswer = answer["result"] if answer["status"] == "OK" else ("lost", "")
+    return result
+
+
 class DaskTransport(ShardTransport):
     """Calls shards that are Dask actors, and reopens those whose workers are lost.
 
@@ -122,6 +145,11 @@ class DaskTransport(ShardTransport):
         for shard in range(self.shards):
             self._retry_until(lambda shard=shard: self._actor(shard), f"shard {shard}")  # type: ignore[misc]
         return dict(self._actors)
+
+    @property
+    def addresses(self) -> dict[int, tuple[str, str]]:
+        """The worker's address and the actor's key of every shard, for tasks: with actors, they would wait for them."""
+        return {shard: (actor._address, actor.key) for shard, actor in self.actors.items()}
 
     def _open_all(self) -> None:
         _ = self.actors

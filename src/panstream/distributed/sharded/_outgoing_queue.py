@@ -49,6 +49,17 @@ class OutgoingQueue:
         """Announce the next batch by its number of rows, selected or not: that alone decides the messages' shape."""
         for queue in self._queues.values():
             queue.expect(rows)
+            queue.count(rows)
+
+    def choose_forms(self, rows: int, windows: Mapping[str, int]) -> None:
+        """Choose the form of the next messages by about how many rows, and windows of every query, they will have."""
+        for query, queue in self._queues.items():
+            queue.expect(rows, windows.get(query, 1))
+
+    def count(self, rows: int) -> None:
+        """Count the rows of a batch of messages whose form is chosen, selected or not."""
+        for queue in self._queues.values():
+            queue.count(rows)
 
     def add(self, query: str, slot: Slot, batch: Any) -> None:
         """Add the selected rows of a batch for one state; the caller wipes them."""

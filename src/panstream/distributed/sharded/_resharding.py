@@ -80,9 +80,9 @@ def reshard(shards: int, algorithms: Mapping[str, Any], directory: Path, operato
 def _move(old: InProcessShardTransport, new: InProcessShardTransport, algorithms: Mapping[str, Any]) -> None:
     backend = ClusterBackend(old)
     statuses = backend.join()
-    _, recent, absorbed, names = statuses[0]
-    positions = sorted(recent), sorted(absorbed)
-    if any((sorted(status.recent), sorted(status.absorbed)) != positions for status in statuses):
+    _, recent, absorbed, names, _ = statuses[0]
+    positions = sorted(recent), sorted(absorbed), None
+    if any((sorted(status.recent), sorted(status.absorbed), status.reading) != positions for status in statuses):
         raise ConfigError(
             "the shards are at different positions, probably after a crash: start once with the old number of "
             f"shards, {old.shards}, and feed the same input; then change it"

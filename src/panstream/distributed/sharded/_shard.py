@@ -30,6 +30,10 @@ Origin = tuple[str, int, float | None]
 Part = tuple[Sequence[Origin], Sequence[str], Sequence[Message]]  # batches, states to start, updates
 
 
+SectionPosition = tuple[Sequence[str], int]
+"""Partitions that are read together in order, and how many of their sections were applied."""
+
+
 class Status(NamedTuple):
     """How far a shard came; all of it is public."""
 
@@ -37,6 +41,7 @@ class Status(NamedTuple):
     recent: list[Origin]  # batches of the last steps
     absorbed: list[str]  # partitions
     states: list[str]
+    reading: SectionPosition | None = None  # partitions that were applied in part
 
 
 def position_of(origin: Origin) -> tuple[int, float]:
@@ -78,6 +83,7 @@ class Shard:
         self.step = 0
         self.recent: dict[str, tuple[int, Origin]] = {}  # by producer: the step and the last batch, while it may recur
         self.absorbed: dict[str, None] = {}  # partitions that were applied, in order
+        self.reading: SectionPosition | None = None
         self._partitionings = {query: partitioning_for(algorithm, shards) for query, algorithm in algorithms.items()}
         self._states: dict[str, Any] = {}
         self._unused: dict[str, bytes] = {}  # states of queries that are no longer configured, as they were stored
@@ -106,7 +112,8 @@ class Shard:
     def status(self) -> Status:
         """Return the last step, the batches of the last steps, partitions, and names of the states."""
         self._require_usable()
-        return Status(self.step, [origin for _, origin in self.recent.values()], [*self.absorbed], [*self._states])
+        recent = [origin for _, origin in self.recent.values()]
+        return Status(self.step, recent, [*self.absorbed], [*self._states], self.reading)
 
     def apply(self, step: int, committed: int, retained_producers: Collection[str], parts: Sequence[Part]) -> None:
         """Apply batches, each once, and start missing states before; durable when this returns.
@@ -148,16 +155,50 @@ class Shard:
         """
         try:
             self._require_usable()
-            new = [producer for producer in producers if producer not in self.absorbed]
-            if not new:
+            if self._has_partitions(producers):
                 return
-            if len(new) < len(producers):
-                raise StoreError(f"shard {self.number} has some of these partitions and not others")
             with self._transaction(self.step):
                 self._apply_messages(work)
                 self.absorbed |= dict.fromkeys(producers)
         finally:
             wipe_messages(work)
+
+    def apply_section(
+        self, producers: Sequence[str], section: int, last: bool, opened: Iterable[str], work: Sequence[Message]
+    ) -> None:
+        """Apply one section of partitions whose order matters, and start missing states before; durable then.
+
+        Args:
+            producers: The partitions.
+            section: Which section it is; those before it must have been applied.
+            last: Whether the partitions are complete then.
+            opened: The states to start.
+            work: The updates.
+        """
+        try:
+            self._require_usable()
+            if self._has_partitions(producers):
+                return
+            partitions, done = ([*producers], 0) if self.reading is None else self.reading
+            if [*partitions] == [*producers] and done > section:
+                return
+            if [*partitions] != [*producers] or done < section:
+                raise StoreError(f"shard {self.number} lacks what comes before these partitions")
+            with self._transaction(self.step):
+                for name in opened:
+                    self._open(name)
+                self._apply_messages(work)
+                self.reading = None if last else ([*producers], section + 1)
+                if last:
+                    self.absorbed |= dict.fromkeys(producers)
+        finally:
+            wipe_messages(work)
+
+    def _has_partitions(self, producers: Sequence[str]) -> bool:
+        new = [producer for producer in producers if producer not in self.absorbed]
+        if 0 < len(new) < len(producers):
+            raise StoreError(f"shard {self.number} has some of these partitions and not others")
+        return not new
 
     def _apply_messages(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -240,6 +281,8 @@ class Shard:
                 raise ValueError
             self.recent = {origin[0]: (step, tuple(origin)) for step, origin in meta["recent"]}
             self.absorbed = dict.fromkeys(meta["absorbed"])
+            reading = meta.get("reading")
+            self.reading = None if reading is None else (reading[0], int(reading[1]))
         except (KeyError, ValueError, TypeError):
             raise StoreDamaged(damaged) from None
         if stored != (self.number, self.shards):
@@ -263,6 +306,7 @@ class Shard:
             "step": step,
             "recent": [*self.recent.values()],
             "absorbed": [*self.absorbed],
+            **({} if self.reading is None else {"reading": self.reading}),
         }
         states = {name: self.gather(name) for name in self._states}
         self._store.commit({"meta": json.dumps(meta).encode(), **self._unused, **states})

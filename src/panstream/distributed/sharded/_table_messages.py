@@ -92,10 +92,13 @@ class TableQueue:
     def __post_init__(self) -> None:
         self.cells = sum(self.partitioning.cells(shard) for shard in range(self.partitioning.shards))
 
-    def expect(self, rows: int) -> None:
-        """Announce the next batch by its number of rows, selected or not."""
-        self.direct = self.sums_are_less(self.groups, rows)
+    def expect(self, rows: int, windows: int = 1) -> None:
+        """Choose by public numbers whether the next batches are summed: about how many rows and windows they have."""
+        self.direct = self.sums_are_less(self.groups * windows, rows)
         self.summed |= self.direct
+
+    def count(self, rows: int) -> None:
+        """Count the rows of a batch, selected or not: the size of the message depends on them."""
         self.listed += 0 if self.direct else rows
 
     def sums_are_less(self, slots: int, rows: int) -> bool:

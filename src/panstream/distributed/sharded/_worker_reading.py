@@ -6,6 +6,7 @@ to the coordinator has one entry per group, and a fixed number of entries for nu
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -89,9 +90,18 @@ class Partition:
                 start = group + 1
 
 
+def needs_stream_time(config: Config) -> bool:
+    """Return whether a query has a schedule or windows: then rows are not independent of those before them."""
+    return any(query.every is not None or query.window is not None for query in config.queries)
+
+
 def can_read_on_workers(config: Config) -> bool:
-    """Return whether workers may read partitions, in any order: not if a query has a schedule or windows."""
-    return all(query.every is None and query.window is None for query in config.queries)
+    """Return whether workers may read partitions.
+
+    With a schedule or windows they need times in the rows, and go on at a row that cannot be used: the coordinator
+    alone knows the time of arrival, and whether an earlier row has stopped the stream.
+    """
+    return not needs_stream_time(config) or (config.stream.time is not None and config.stream.on_bad_row != "stop")
 
 
 def plan_read_tasks(
@@ -141,11 +151,11 @@ class ReadPlan:
     zero_noise: bool = False
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def reader(self) -> _PartitionReader:
+    def reader(self) -> PartitionReader:
         """Return this process's reader of the plan; the reader of an earlier plan is dropped."""
         if self.name not in _READERS:
             _READERS.clear()
-            _READERS[self.name] = _PartitionReader(self)
+            _READERS[self.name] = PartitionReader(self)
         return _READERS[self.name]
 
 
@@ -168,55 +178,63 @@ class _RoutedRows:
             wipe(events)
 
 
-class _PartitionReader:
+class PartitionReader:
     """Compiled expressions and checks of a plan, which a process reuses between tasks. Holds no rows."""
 
     def __init__(self, read_plan: ReadPlan) -> None:
         config = read_plan.config
         self.config = config
+        self.lock = threading.Lock()  # a worker may have several threads
         plans = plan_all(config, zero_noise=read_plan.zero_noise)
         self.schema = RowSchema.of(config.stream, config.needed_columns)
         self.select = Selector(config)
-        self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
+        lateness = config.stream.lateness if config.stream.time is not None else 0.0
+        self.queries = {plan.config.name: RunningQuery(plan, lateness=lateness) for plan in plans}
         self.whole = {plan.config.name: plan for plan in plans if not is_shardable(plan.algorithm)}
         queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
-        self._outgoing = OutgoingQueue(queries, read_plan.shards, cells_per_row=_CELLS_PER_ROW)
+        self.outgoing = OutgoingQueue(queries, read_plan.shards, cells_per_row=_CELLS_PER_ROW)
         self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}
 
     def route(self, task: Sequence[Partition], table: Any = None) -> _RoutedRows:
         """Read a task's rows, from ``table`` if given; return the updates of every shard, which the caller wipes."""
+        with self.lock:
+            return self._route(task, table)
+
+    def _route(self, task: Sequence[Partition], table: Any) -> _RoutedRows:
         rows = sum(partition.rows for partition in task) if table is None else table.num_rows
         routed = _RoutedRows(totals={name: _zeros(plan) for name, plan in self.whole.items()})
-        self._outgoing.expect(rows)
+        self.outgoing.expect(rows)
         try:
             for partition in task:
-                for batch in self._read(partition, table):
+                for batch in self.batches(partition, table):
                     try:
                         self._route_batch(batch, routed)
                     finally:
                         self.select.wipe()
                         batch.wipe()
-            self._outgoing.expect(max(0, routed.rows - rows))  # the number of rows of text was an estimate
-            routed.work = self._outgoing.messages(self._slots)
+            self.outgoing.expect(max(0, routed.rows - rows))  # the number of rows of text was an estimate
+            routed.work = self.outgoing.messages(self._slots)
         except BaseException:
-            self._outgoing.wipe()
+            self.outgoing.wipe()
             routed.wipe()
             raise
         return routed
 
-    def _read(self, partition: Partition, table: Any) -> Iterator[RowBatch]:
+    def batches(self, partition: Partition, table: Any = None, schema: RowSchema | None = None) -> Iterator[RowBatch]:
+        """Yield the rows of a partition, of ``table`` if given, with the columns of ``schema`` if given."""
+        schema = self.schema if schema is None else schema
         if table is None and partition.format != "parquet":
             from panstream.engine.runtime.ingest import open_configured_source
 
             assert partition.path is not None
-            source = open_configured_source(self.config, [partition.path], format=partition.format)
+            source = open_configured_source(self.config, [partition.path], format=partition.format, schema=schema)
             yield from (batch for batch in source.batches() if batch is not None)
             source.close()
             return
         batches = max(1, -(-partition.rows // _BATCH_ROWS))
         size = max(1, -(-partition.rows // batches)) if table is None else _BATCH_ROWS
         coalescer = Coalescer(
-            self.schema,
+            schema,
             rows=size,
             producer=partition.name,
             label=partition.name,
@@ -224,16 +242,19 @@ class _PartitionReader:
             start=partition.before,
         )
         try:
-            for piece in self._row_groups(partition, size) if table is None else self._table_batches(partition, table):
+            pieces = (
+                self._row_groups(partition, size, schema) if table is None else self._table_batches(partition, table)
+            )
+            for piece in pieces:
                 yield from coalescer.add(piece)
             yield from coalescer.flush()
         finally:
             coalescer.close()
 
-    def _row_groups(self, partition: Partition, size: int) -> Iterator[RowBatch]:
+    def _row_groups(self, partition: Partition, size: int, schema: RowSchema) -> Iterator[RowBatch]:
         assert partition.path is not None
         remaining = partition.rows
-        file = ParquetFile(Path(partition.path), self.schema, rows=size)
+        file = ParquetFile(Path(partition.path), schema, rows=size)
         try:
             file.skip(partition.before)
             for piece in file.pieces():
@@ -269,7 +290,7 @@ class _PartitionReader:
                         total[slot[1]] += checked.total
                         events[slot[1]] += checked.events
                     else:
-                        self._outgoing.add(name, slot, checked)
+                        self.outgoing.add(name, slot, checked)
                 prepared.wipe()
         numbers = batch.numbers(skipped).tolist()
         if numbers and self.config.stream.on_bad_row == "stop":
@@ -285,4 +306,4 @@ def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.zeros((groups, width), np.int64), np.zeros(groups, np.int64)
 
 
-_READERS: dict[str, _PartitionReader] = {}
+_READERS: dict[str, PartitionReader] = {}

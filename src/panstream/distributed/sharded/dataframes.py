@@ -7,7 +7,6 @@ so a task whose outcome is unknown is repeated as a whole.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import time
 import uuid
@@ -22,13 +21,16 @@ from numpy.typing import NDArray
 from panstream.algorithms.auto import DistinctCount
 from panstream.core.estimate import Estimate
 from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._dask_reading import DaskRunner
 from panstream.distributed.sharded._dask_transport import (
-    CONNECTION_ERRORS,
     RETRY_DELAYS,
     TRANSIENT_ERRORS,
     DaskTransport,
     ShardAnswer,
+    call_shard,
+    failure_answer,
 )
+from panstream.distributed.sharded._ordered_feed import feed_in_order
 from panstream.distributed.sharded._outgoing_queue import sends_rows
 from panstream.distributed.sharded._worker_reading import (
     MAX_SKIPPED_NUMBERS,
@@ -37,6 +39,7 @@ from panstream.distributed.sharded._worker_reading import (
     ReadPlan,
     Totals,
     can_read_on_workers,
+    needs_stream_time,
     plan_read_tasks,
 )
 from panstream.distributed.sharded.dask_setup import check_client
@@ -124,7 +127,7 @@ def _start_call(actor: Any, arguments: tuple[Any, ...]) -> Any:
             return _call_actor(address, key, arguments)
         return ("lost", "") if actor is None else actor.call("apply_partition", arguments)
     except Exception as error:
-        return _failure(error)
+        return failure_answer(error)
 
 
 def _answer(call: Any) -> ShardAnswer:
@@ -134,35 +137,17 @@ def _answer(call: Any) -> ShardAnswer:
     try:
         answer: ShardAnswer = call.result()
     except (Exception, asyncio.CancelledError) as error:
-        return _failure(error)
+        return failure_answer(error)
     return answer
 
 
-def _failure(error: BaseException) -> ShardAnswer:
-    """Classify an error of a call: "lost" may succeed when it is repeated, "failed" (as of a missing method) not."""
-    is_lost = isinstance(error, (*CONNECTION_ERRORS, concurrent.futures.CancelledError))
-    return ("lost", "") if is_lost else ("failed", type(error).__name__)
-
-
 def _call_actor(address: str, key: str, arguments: tuple[Any, ...]) -> Any:
-    """Call an actor from a task. Dask's own proxy waits for ever where its worker is up but cannot be reached."""
-    import dask
-    from dask.utils import parse_timedelta
+    """Call a shard from a task, which waits in another thread than the worker's event loop."""
     from distributed import get_worker
-    from distributed.protocol.serialize import to_serialize
 
     worker = get_worker()
-    timeout = 2 * parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp"))
-
-    async def call() -> Any:
-        serialized = [to_serialize(argument) for argument in ("apply_partition", arguments)]  # type: ignore[no-untyped-call]
-        answer = await asyncio.wait_for(
-            worker.rpc(address).actor_execute(function="call", actor=key, args=serialized, kwargs={}), timeout
-        )
-        # The actor returns its errors. What Dask reports beside them is that the worker has no such actor (any more).
-        return answer["result"] if answer["status"] == "OK" else ("lost", "")
-
-    return asyncio.run_coroutine_threadsafe(call(), worker.loop.asyncio_loop)  # type: ignore[attr-defined]
+    call = call_shard(worker, address, key, "apply_partition", arguments)
+    return asyncio.run_coroutine_threadsafe(call, worker.loop.asyncio_loop)  # type: ignore[attr-defined]
 
 
 def _secede(actors: Actors) -> None:
@@ -268,6 +253,8 @@ def feed_files(
     engine: ClusterEngine, transport: DaskTransport, plan: ReadPlan, partitions: Sequence[Partition], tick: Tick | None
 ) -> IngestResult:
     """Ingest files and ranges of row groups, without those that the engine has."""
+    if needs_stream_time(engine.config):
+        return feed_in_order(engine, DaskRunner(plan, transport), partitions, tick)
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:
         key = f"panstream-read-{uuid.uuid4().hex[:12]}"

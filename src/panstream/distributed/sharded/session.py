@@ -9,13 +9,19 @@ from typing import Any
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._dask_transport import DaskTransport
 from panstream.distributed.sharded._resharding import read_shard_count
-from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, can_read_on_workers
+from panstream.distributed.sharded._worker_reading import (
+    Partition,
+    ReadPlan,
+    can_read_on_workers,
+    needs_stream_time,
+)
 from panstream.distributed.sharded.dask_setup import apply_hardened_config, local_cluster, security_for
 from panstream.distributed.sharded.dataframes import feed_files
 from panstream.engine.config.config import Config
 from panstream.engine.planner.public_facts import ingestion_paths
 from panstream.engine.runtime.ingest import IngestResult, Tick, ingest_all, open_configured_source
 from panstream.engine.runtime.selector import Selector
+from panstream.engine.sources.input_files import expand_paths
 from panstream.errors import InvalidParameter, NotSupported
 
 
@@ -27,7 +33,7 @@ def ingest(
     format: str | None = None,
     on_batch: Tick | None = None,
 ) -> IngestResult:
-    """Ingest files: on the workers where no query needs the rows in order, else in this process."""
+    """Ingest files on the workers, or in this process where workers cannot."""
     config = engine.config
     transport = engine.transport
     if any("://" in path for path in inputs):
@@ -36,13 +42,40 @@ def ingest(
         )
     source = open_configured_source(config, inputs, follow=follow, format=format)  # refuses what cannot be read
     engine.declare(*ingestion_paths(inputs, follow=follow))
-    apart = [] if follow or not can_read_on_workers(config) else Partition.of(inputs, format=format)
-    if apart:
+    partitions = _partitions_for_workers(engine, inputs, follow=follow, format=format)
+    if partitions:
         assert isinstance(transport, DaskTransport)
         source.close()
-        return feed_files(engine, transport, ReadPlan(config=config, shards=transport.shards), apart, on_batch)
+        plan = ReadPlan(config=config, shards=transport.shards)
+        return feed_files(engine, transport, plan, partitions, on_batch)
     with Selector(config) as select:
         return ingest_all(engine, source, select, on_batch=on_batch)
+
+
+def _partitions_for_workers(
+    engine: ClusterEngine, inputs: Sequence[str], *, follow: bool, format: str | None
+) -> list[Partition]:
+    """Return what workers are to read; nothing where the coordinator reads.
+
+    Workers record partitions, the coordinator rows of files, and neither knows what the other has read. So a stream
+    goes on as it began.
+
+    Raises:
+        NotSupported: Workers have read some of the files, and cannot go on.
+    """
+    names = {file.name for file in expand_paths(list(inputs), format=format, must_exist=False)}  # type: ignore[arg-type]
+    positions = engine.positions()
+    by_workers = names & {name.rsplit("#", 1)[0] for name in positions if "#" in name}
+    if follow or not can_read_on_workers(engine.config):
+        if by_workers:
+            raise NotSupported(
+                f"workers have read {min(by_workers)}, and its rows would count again: read it without --follow and "
+                'with on_bad_row = "skip", or start in a new directory'
+            )
+        return []
+    if needs_stream_time(engine.config) and names & {*positions}:
+        return []
+    return Partition.of(inputs, format=format)
 
 
 @contextlib.contextmanager

@@ -68,6 +68,8 @@ class EngineCheckpoint:
     config: Config | None = None
     # Cluster only: producer, number and next time of a batch that was applied in part.
     begun: tuple[str, int, float | None] | None = None
+    # Cluster only: the partitions that workers read, the time of their rows' clock, and how many sections were applied.
+    reading: dict[str, Any] | None = None
     _fingerprints: dict[str, dict[str, Any]] = field(default_factory=dict)  # cache, by query
 
     @classmethod
@@ -150,6 +152,7 @@ class EngineCheckpoint:
             newest=meta["newest"] if on else None,
             dirty=meta["dirty"] if on else True,
             begun=tuple(meta["begun"]) if on and meta["begun"] else None,
+            reading=meta.get("reading") if on else None,
             producers=Producers.from_json(meta["producers"]) if on else Producers(),
             intakes=meta["intakes"],
             asked=tuple(map(AskedQuery.from_json, meta.get("asked", ()))),
@@ -175,6 +178,7 @@ class EngineCheckpoint:
             "with_states": self.with_states,
             "seen": self.applied_batches,
             "begun": self.begun,
+            **({} if self.reading is None else {"reading": self.reading}),
             "producers": self.producers.to_json(),
             "ledger": self.ledger.to_json(),
             "drawn": [[r.query, r.number, r.time, r.record] for r in drawn],

@@ -54,7 +54,13 @@ class IngestResult:
 
 
 def open_configured_source(
-    config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **more: Any
+    config: Config,
+    inputs: Sequence[str] | Any,
+    *,
+    follow: bool = False,
+    format: str | None = None,
+    schema: RowSchema | None = None,
+    **more: Any,
 ) -> EventSource:
     """Open the source that a stream's inputs name, with the columns, batch size and dialect of its configuration.
 
@@ -64,9 +70,10 @@ def open_configured_source(
             ``mqtt://host/topic`` or ``kafka://host/topic``; or a table with the Arrow C interface.
         follow: Whether files are read as they grow.
         format: The format of the files; by default what their names end with.
+        schema: The columns to read; by default those that the queries need.
         more: Further settings of the source.
     """
-    schema = RowSchema.of(config.stream, config.needed_columns)
+    schema = RowSchema.of(config.stream, config.needed_columns) if schema is None else schema
     if not is_paths(inputs):
         return TableSource(inputs, schema, name=None, batch_rows=config.batch_rows or ROWS_OF_FILES)
     settings: dict[str, Any] = {"batch_time": config.batch_time}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import boolean_bytes, compute, numeric_view, pa, string_array
-from panstream.engine.config.config import Config, QueryConfig
+from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.planner.open_domain import check_key_type
 from panstream.engine.planner.person_division import divide_person_budget, load_divided_config
 from panstream.engine.rows.evaluator import Evaluator, Expression, KeyColumn, Mask, NumericColumn, Result
@@ -168,6 +168,7 @@ def _typed(keys: tuple[Any, ...], kind: str) -> Any:
         return None
 
 
+TIME_UNITS = {"timestamp": 1e-6, "date": 86400.0, "int": 1.0}  # seconds, by the type of the time column
 _PIPE = "standard input"  # not a producer: the pipe of the next run has other rows, so there is no position to resume
 
 
@@ -245,7 +246,7 @@ class Selector:
             rows,
             queries={query.name: self._chosen(query, rows, results) for query in self._queries},
             ids=self._ids(rows),
-            times=self._times(rows),
+            times=event_times(rows.columns, self._stream),
             producer=None if rows.producer == _PIPE else rows.producer,
         )
 
@@ -308,18 +309,6 @@ class Selector:
             numbers = np.where(broken, 0.0, numbers)
         return numbers if numbers.dtype == kind else self._adopt(numbers.astype(kind))
 
-    def _times(self, rows: RowBatch) -> NDArray[np.float64] | None:
-        """Return event times in seconds since 1970, NaN for null."""
-        if self._stream.time is None:
-            return None
-        column = rows.columns.column(self._stream.time)
-        unit = {"timestamp": 1e-6, "date": 86400.0, "int": 1.0}[self._stream.columns[self._stream.time]]
-        integers = column.cast(pa.int32()).cast(pa.int64()) if unit == 86400.0 else column.cast(pa.int64())
-        values: NDArray[np.float64] = numeric_view(integers) * unit
-        if column.null_count:
-            values[boolean_bytes(column.is_null())] = np.nan
-        return values
-
     def _ids(self, rows: RowBatch) -> Any:
         name = self._stream.user
         return rows.columns.column(name) if name in rows.columns.schema.names else None
@@ -328,6 +317,19 @@ class Selector:
         """Register an array to be wiped, and return it."""
         self._to_wipe.append(array)
         return array
+
+
+def event_times(columns: Any, stream: StreamConfig) -> NDArray[np.float64] | None:
+    """Return the event times of a record batch in seconds since 1970, NaN for null; None without a time column."""
+    if stream.time is None:
+        return None
+    column = columns.column(stream.time)
+    unit = TIME_UNITS[stream.columns[stream.time]]
+    integers = column.cast(pa.int32()).cast(pa.int64()) if unit == TIME_UNITS["date"] else column.cast(pa.int64())
+    values: NDArray[np.float64] = numeric_view(integers) * unit
+    if column.null_count:
+        values[boolean_bytes(column.is_null())] = np.nan
+    return values
 
 
 def load_and_check(path: Path) -> Config:

@@ -1,0 +1,30 @@
+"""Positions within the batches of producers, at which a shard may be ahead of the coordinator after a crash."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.distributed.sharded._shard import Origin
+from panstream.engine.rows.row_batch import RowBatch
+
+
+def origins_of(piece: RowBatch, time: float | None) -> list[Origin]:
+    """Return the batches of a piece; ``time`` is that of the next row, if its batch is continued in another piece."""
+    if piece.producer is None:
+        return [(producer, sequence, None) for producer, sequence in piece.origins]
+    return [(piece.producer, piece.sequence, time)]
+
+
+def first_unapplied_row(origin: Origin, rows: RowBatch, numbers: NDArray[np.int64] | None) -> int:
+    """Return the first row of a batch after a position; 0 if the position is not within the batch.
+
+    The row at which a slot ended is the first with its time: an earlier one would have ended the slot.
+    """
+    _, sequence, time = origin
+    if numbers is not None:
+        return int(np.searchsorted(numbers, sequence, side="right"))
+    if time is None or rows.times is None or sequence != rows.sequence:
+        return 0
+    rows_at_time = np.flatnonzero(rows.times == time)
+    return int(rows_at_time[0]) if rows_at_time.size else 0
