@@ -203,6 +203,14 @@ def records(engine: Engine) -> Records:
     return found
 
 
+def without_claims(found: Records) -> Records:
+    """Return records without their claims, which name the store and its commits."""
+    return {
+        key: [{name: value for name, value in record.items() if name != "claim"} for record in group]
+        for key, group in found.items()
+    }
+
+
 def run_alone(config: Config, folder: Path, *, finish: bool = True) -> tuple[Records, IngestResult]:
     """Return what one process answers."""
     with Engine(config, zero_noise=True, clock=lambda: NOW) as engine:

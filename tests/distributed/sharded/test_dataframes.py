@@ -1,5 +1,6 @@
 """Dask DataFrames in, answers out: nothing of the rows in the task graph, and what needs an order is refused."""
 
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,9 +79,52 @@ def test_names_of_a_lake(client: Client, lake: Path) -> None:
     assert found["names"].record["items"] == alone.record["items"]
 
 
-def test_clocks_need_the_rows_in_order(client: Client, lake: Path) -> None:
+def test_windows_of_a_lake_from_a_configuration_file(client: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    for number in range(3):
+        minutes = pd.to_datetime((pd.Series(range(120)) + 120 * number) * 60, unit="s").dt.as_unit("us")
+        pd.DataFrame({"user": range(120), "at": minutes}).to_parquet(folder / f"{number}.parquet", index=False)
+    settings = tmp_path / "stream.toml"
+    settings.write_text(
+        """
+[stream]
+name = "s"
+user = "user"
+time = "at"
+columns = { user = "int", at = "timestamp" }
+
+[[query]]
+name = "users"
+sql = "SELECT COUNT(DISTINCT user) FROM s"
+universe = 200
+window = "1 hour"
+epsilon = 1.0
+
+[[query]]
+name = "rows"
+sql = "SELECT COUNT(*) FROM s"
+every = "2 hours"
+horizon = 10
+epsilon = 1.0
+"""
+    )
+    frame = dd.read_parquet(folder)
+    found = panstream.distributed.sharded.run(settings, frame, client=client, history=True, zero_noise=True)
+    assert [release.record["value"] for release in found["users"]] == pytest.approx([60.0] * 6)
+    assert [release.record["value"] for release in found["rows"]] == [120.0, 240.0, 360.0]
+    last = panstream.distributed.sharded.run(settings, frame, client=client, zero_noise=True)
+    assert last["rows"].record["value"] == 360.0
+    with pytest.raises(ConfigError, match="this frame does not tell"):
+        panstream.distributed.sharded.run(settings, frame[frame.user > 3], client=client)
+    with pytest.raises(ConfigError, match="on_bad_row"):
+        other = read_config(tomllib.loads(settings.read_text().replace("[stream]", '[stream]\non_bad_row = "stop"')))
+        panstream.distributed.sharded.run(other, frame, client=client)
+
+
+def test_what_cannot_be_answered_is_refused(client: Client, lake: Path) -> None:
     hourly = question("n", "SELECT COUNT(*) FROM s", every="1 hour", horizon=3)
-    with pytest.raises(ConfigError, match="in order"):
+    with pytest.raises(ConfigError, match="time"):
         panstream.distributed.sharded.run(stream(hourly), dd.read_parquet(lake), client=client)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="no column"):
         panstream.distributed.sharded.distinct(dd.read_parquet(lake), "nobody", epsilon=1.0, client=client)

@@ -20,10 +20,10 @@ from distributed.protocol.core import dumps
 from distributed.protocol.serialize import to_serialize
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._partition_tasks import ingest_partitions
 from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
 from panstream.distributed.sharded.dask_setup import apply_hardened_config
-from panstream.distributed.sharded.dataframes import _ingest
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.ingest import ingest
 from panstream.engine.storage.snapshot_store import SnapshotStore
@@ -301,7 +301,7 @@ def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, ro
         with ClusterEngine(settings, link, clock=lambda: 7e5) as engine:
             parts = [replace(part, name="part") for part in Partition.of([str(folder / f"part.{format}")])]
             actors = {shard: Heard(link.open_shards[shard], heard) for shard in range(2)}
-            answer = _ingest(ReadPlan(name=name, config=settings, shards=2), parts, actors)
+            answer = ingest_partitions(ReadPlan(name=name, config=settings, shards=2), parts, actors)
             assert answer.refused is None
             heard.append(size(answer))
             engine.record_partitions(["part"], answer.totals)

@@ -12,9 +12,10 @@ import pytest
 
 from panstream.distributed.sharded import dataframes
 from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._partition_tasks import ingest_partitions
 from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, plan_read_tasks
-from panstream.distributed.sharded.dataframes import _files_of, _ingest
+from panstream.distributed.sharded.dataframes import _files_of
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
 from panstream.errors import ClusterError, StoreError
@@ -75,7 +76,7 @@ def absorb(
 ) -> None:
     job = ReadPlan(name=str(id(engine)), config=engine.config, shards=2, zero_noise=True)
     actors = {shard: Actor(link.open_shards[shard]) for shard in shards}
-    found = _ingest(job, task, actors)
+    found = ingest_partitions(job, task, actors)
     assert found.refused is None
     assert found.lost == [shard for shard in range(2) if shard not in shards]
     if not found.lost:

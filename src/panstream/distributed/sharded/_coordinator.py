@@ -283,7 +283,10 @@ class ClusterEngine(Engine):
 
     @property
     def task_in_progress(self) -> dict[str, Any] | None:
-        """Return the names of the partitions that are being applied in order, their clock, and the sections done."""
+        """Return the names of the partitions that are being applied in order, and how many sections were applied.
+
+        ``now`` and ``steps`` are the clock and the open steps when they were begun, by which they are read again.
+        """
         return self._checkpoint.reading
 
     @_serialized
@@ -291,7 +294,8 @@ class ClusterEngine(Engine):
         """Commit which partitions come next, so that they come first, with the same clock, after a crash."""
         with self._fail_stop():
             if self._checkpoint.reading is None:
-                self._checkpoint.reading = {"names": [*names], "now": now, "sections": 0}
+                begun = {"names": [*names], "now": now, "sections": 0, "steps": self.open_steps}
+                self._checkpoint.reading = begun
             self.commit()
 
     @_serialized

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from panstream.core.shardable import is_shardable
 from panstream.distributed.sharded._coordinator import ClusterEngine
@@ -57,9 +58,9 @@ class TaskSummary:
         refused: Class and message of an error in the input, and the row's number if it has one.
     """
 
-    counts: tuple[int, int, int] = (0, 0, 0)
-    skipped: Any = None
-    late: Any = None
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(3, np.int64))
+    skipped: NDArray[np.int64] = field(default_factory=lambda: np.full(MAX_SKIPPED_NUMBERS, -1))
+    late: NDArray[np.int64] = field(default_factory=lambda: np.full(MAX_SKIPPED_NUMBERS, -1))
     sections: int = 0
     newest: float | None = None
     refused: tuple[str, str, int | None] | None = None
@@ -72,7 +73,7 @@ class TaskSummary:
             padded.append(np.full(MAX_SKIPPED_NUMBERS, -1))
             padded[-1][: len(numbers)] = numbers
         return cls(
-            counts=(updates.rows, updates.skipped_count, updates.late_count),
+            counts=np.array([updates.rows, updates.skipped_count, updates.late_count]),
             skipped=padded[0],
             late=padded[1],
             sections=len(updates.sections),
@@ -287,7 +288,9 @@ class _Feed:
         return None if newest == -math.inf else newest
 
     def _informed(self, task: OrderedTask, start: float | None) -> OrderedTask:
-        return replace(task, start=start, steps=self.engine.open_steps)
+        begun = self.engine.task_in_progress
+        is_begun = begun is not None and begun["names"] == task.names
+        return replace(task, start=start, steps=begun["steps"] if begun and is_begun else self.engine.open_steps)
 
     def _apply(self, task: OrderedTask) -> TaskSummary:
         """Apply a task section by section; where a worker or shard is lost, read it again and go on."""
@@ -324,7 +327,7 @@ class _Feed:
                     segment.wipe()
 
     def _note(self, summary: TaskSummary) -> None:
-        rows, skipped, late = summary.counts
+        rows, skipped, late = summary.counts.tolist()
         self.ingested.rows += rows
         self.ingested.batches += 1
         skipped_numbers = summary.skipped[summary.skipped >= 0]

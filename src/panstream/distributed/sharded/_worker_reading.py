@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.algorithms.continual.tree_base import Tree
 from panstream.core.shardable import is_shardable
 from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue, wipe_messages
 from panstream.engine.config.config import Config
@@ -95,13 +96,18 @@ def needs_stream_time(config: Config) -> bool:
     return any(query.every is not None or query.window is not None for query in config.queries)
 
 
-def can_read_on_workers(config: Config) -> bool:
+def can_read_on_workers(config: Config, plans: Sequence[QueryPlan]) -> bool:
     """Return whether workers may read partitions.
 
     With a schedule or windows they need times in the rows, and go on at a row that cannot be used: the coordinator
-    alone knows the time of arrival, and whether an earlier row has stopped the stream.
+    alone knows the time of arrival, and whether an earlier row has stopped the stream. A state that the coordinator
+    holds must consist of sums: where it follows users over many ticks, the coordinator needs their ids.
     """
-    return not needs_stream_time(config) or (config.stream.time is not None and config.stream.on_bad_row != "stop")
+    if not needs_stream_time(config):
+        return True
+    if config.stream.time is None or config.stream.on_bad_row == "stop":
+        return False
+    return all(is_shardable(plan.algorithm) or isinstance(plan.algorithm, Tree) for plan in plans)
 
 
 def plan_read_tasks(

@@ -10,13 +10,9 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from panstream.algorithms.auto import DistinctCount
 from panstream.core.estimate import Estimate
@@ -24,141 +20,47 @@ from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._dask_reading import DaskRunner
 from panstream.distributed.sharded._dask_transport import (
     RETRY_DELAYS,
-    TRANSIENT_ERRORS,
     DaskTransport,
-    ShardAnswer,
-    call_shard,
-    failure_answer,
 )
 from panstream.distributed.sharded._ordered_feed import feed_in_order
 from panstream.distributed.sharded._outgoing_queue import sends_rows
+from panstream.distributed.sharded._partition_tasks import (
+    Actors,
+    Task,
+    TaskResult,
+    ingest_frame,
+    ingest_partitions,
+)
 from panstream.distributed.sharded._worker_reading import (
-    MAX_SKIPPED_NUMBERS,
     MIN_TASK_ROWS,
     Partition,
     ReadPlan,
-    Totals,
     can_read_on_workers,
     needs_stream_time,
     plan_read_tasks,
 )
 from panstream.distributed.sharded.dask_setup import check_client
 from panstream.engine.config.config import Config, read_config
-from panstream.engine.rows.row_batch import RowSchema
+from panstream.engine.planner.person_division import load_divided_config
 from panstream.engine.runtime.ingest import IngestResult, Tick
 from panstream.engine.sources.input_files import InputFile
-from panstream.errors import BadRowError, ClusterError, ConfigError, InvalidParameter, PanstreamError, SourceError
+from panstream.errors import BadRowError, ClusterError, ConfigError, InvalidParameter, SourceError
 
 _TASKS_PER_WORKER = 2  # one is read while the shards apply the other
 # A shard whose call was lost has answered a status call before the task is repeated, and the second attempt is made
 # from this process: only a fault that no retry can mend lasts this long.
 _MAX_ATTEMPTS = 20
 
-Task = Sequence[Partition]
-Actors = Mapping[int, Any]
 
-
-@dataclass(slots=True, kw_only=True)
-class _TaskResult:
-    """The outcome of a task; its size in bytes does not depend on the rows.
-
-    Attributes:
-        counts: Rows read, and rows that some query could not use.
-        skipped: The first numbers of the latter, padded with -1.
-        totals: What the task adds to states that the coordinator holds.
-        lost: Shards that could not be reached; the task has to be repeated.
-        rejected: A shard that cannot apply its part, and why.
-        refused: Class and message of an error in the input, and the row's number if it has one.
-    """
-
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
-    skipped: NDArray[np.int64] = field(default_factory=lambda: np.full(MAX_SKIPPED_NUMBERS, -1))
-    totals: Totals = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
-    rejected: tuple[int, str] | None = None
-    refused: tuple[str, str, int | None] | None = None
-
-
-def _ingest(plan: ReadPlan, task: Task, actors: Actors, table: Any = None) -> _TaskResult:
-    """Read partitions and send every shard its part; without ``lost`` or ``rejected``, all shards have it durable.
-
-    ``actors`` are the shards', or their addresses and keys: a task that was given actors would wait for their workers.
-    Errors are returned as text: an exception would carry rows in its traceback.
-    """
-    try:
-        routed = plan.reader().route(task, table)
-    except PanstreamError as error:
-        return _TaskResult(refused=(type(error).__name__, str(error), getattr(error, "row", None)))
-    except Exception as error:
-        return _TaskResult(refused=(type(error).__name__, f"{task[0].name} cannot be read", None))
-    try:
-        names = [partition.name for partition in task]
-        started = [_start_call(actors.get(shard), (names, shard_work)) for shard, shard_work in enumerate(routed.work)]
-        _secede(actors)
-        answers = {shard: _answer(call) for shard, call in enumerate(started)}
-        failed = {shard: answer for shard, answer in answers.items() if answer[0] != "ok"}
-        totals = [(name, total.copy(), events.copy()) for name, (total, events) in routed.totals.items()]
-        result = _TaskResult(totals=[] if failed else totals)
-        result.lost = [shard for shard, (word, _) in failed.items() if word == "lost" or word in TRANSIENT_ERRORS]
-        result.rejected = next(
-            ((shard, str(value)) for shard, (_, value) in failed.items() if shard not in result.lost), None
-        )
-        result.counts[:] = routed.rows, routed.skipped_count
-        result.skipped[: len(routed.skipped)] = routed.skipped
-        return result
-    finally:
-        routed.wipe()
-
-
-def _ingest_frame(frame: Any, plan: ReadPlan, actors: Actors, name: str) -> _TaskResult:
-    """Ingest one pandas partition of a Dask DataFrame."""
-    import pyarrow as pa
-
-    columns = list(RowSchema.of(plan.config.stream, plan.config.needed_columns).columns)
-    table = pa.Table.from_pandas(frame[columns], preserve_index=False)
-    return _ingest(plan, [Partition(name=name)], actors, table)
-
-
-def _start_call(actor: Any, arguments: tuple[Any, ...]) -> Any:
-    """Start a shard's ``apply_partition``; return a future of its answer, or the answer if it could not be started."""
-    try:
-        if isinstance(actor, tuple):
-            address, key = actor
-            return _call_actor(address, key, arguments)
-        return ("lost", "") if actor is None else actor.call("apply_partition", arguments)
-    except Exception as error:
-        return failure_answer(error)
-
-
-def _answer(call: Any) -> ShardAnswer:
-    """Return a shard's answer; ("lost", "") if the shard cannot be reached."""
-    if isinstance(call, tuple):
-        return call
-    try:
-        answer: ShardAnswer = call.result()
-    except (Exception, asyncio.CancelledError) as error:
-        return failure_answer(error)
-    return answer
-
-
-def _call_actor(address: str, key: str, arguments: tuple[Any, ...]) -> Any:
-    """Call a shard from a task, which waits in another thread than the worker's event loop."""
-    from distributed import get_worker
-
-    worker = get_worker()
-    call = call_shard(worker, address, key, "apply_partition", arguments)
-    return asyncio.run_coroutine_threadsafe(call, worker.loop.asyncio_loop)  # type: ignore[attr-defined]
-
-
-def _secede(actors: Actors) -> None:
-    """Leave the worker's thread pool: from here on this task only waits, and the next one may read."""
-    if any(isinstance(actor, tuple) for actor in actors.values()):
-        from distributed import secede
-
-        secede()  # type: ignore[no-untyped-call]
-
-
-def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = None, **options: Any) -> dict[str, Any]:
+def run(
+    config: Config | str | Path,
+    frame: Any,
+    *,
+    client: Any = None,
+    shards: int | None = None,
+    history: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
     """Run the queries of ``config`` over a Dask DataFrame and return the last release of every query, by name.
 
     Workers read their own partitions; only cells are sent between processes, or items of an open domain. A frame made
@@ -166,19 +68,41 @@ def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = 
     from files instead.
 
     Args:
-        config: The queries; none may need a clock (``every``, ``window``).
+        config: The configuration, or the path of its file. For queries with ``every`` or ``window`` the stream needs a
+            ``time`` column, and the frame must consist of Parquet files, which are read in its order.
         frame: The Dask DataFrame.
         client: A Dask client made with ``direct_to_workers=True``; by default the current one.
         shards: Number of shards; by default one per worker.
+        history: Return a list of all releases of every query, first to last, as those of windows.
         options: Further arguments of the engine.
+
+    Raises:
+        ConfigError: A query needs the rows in order, and workers cannot restore it.
     """
-    if not can_read_on_workers(config):
-        raise ConfigError("queries with every or window need the rows in order: use panstream run --cluster on files")
+    loaded = config if isinstance(config, Config) else load_divided_config(config)
+    files = _files_of(frame, sorted(loaded.needed_columns))
+    timed = needs_stream_time(loaded)
+    if timed and loaded.stream.time is None:
+        raise ConfigError("queries with every or window need [stream] time, the column of event times, on a cluster")
+    if timed and files is None:
+        raise ConfigError(
+            "queries with every or window need the rows in order, which this frame does not tell: pass "
+            "dask.dataframe.read_parquet(...) of local files as it is, or use panstream run --cluster on files"
+        )
     transport = _borrowed_transport(client, shards)
-    with ClusterEngine(config, transport, **options) as engine:
+    with ClusterEngine(loaded, transport, **options) as engine:
+        if not can_read_on_workers(loaded, engine.plans):
+            raise ConfigError(
+                'workers cannot restore the order of rows for these queries: [stream] on_bad_row must be "skip", and '
+                "an answer at every tick about users over all ticks needs panstream run --cluster on files"
+            )
+        engine.declare("files")
         _feed_frame(engine, transport, frame, zero_noise=bool(options.get("zero_noise")))
         engine.finish()
-        return {release.query: release for release in engine.log.history()}
+        releases: dict[str, list[Any]] = {}
+        for release in engine.log.history():
+            releases.setdefault(release.query, []).append(release)
+        return releases if history else {query: found[-1] for query, found in releases.items()}
 
 
 def distinct(
@@ -240,11 +164,11 @@ def _feed_frame(
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:
         name = task[0].name
-        delayed_task = delayed(_ingest_frame, pure=False)(by_name[name], plan, _addresses(actors), name)
+        delayed_task = delayed(ingest_frame, pure=False)(by_name[name], plan, _addresses(actors), name)
         return client.compute(delayed_task, optimize_graph=True, retries=0)
 
-    def here(task: Task, actors: Actors) -> _TaskResult:
-        return _ingest_frame(by_name[task[0].name].compute(scheduler="sync"), plan, actors, task[0].name)
+    def here(task: Task, actors: Actors) -> TaskResult:
+        return ingest_frame(by_name[task[0].name].compute(scheduler="sync"), plan, actors, task[0].name)
 
     return _feed_tasks(engine, transport, [[Partition(name=name)] for name in by_name], submit, here)
 
@@ -258,10 +182,10 @@ def feed_files(
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:
         key = f"panstream-read-{uuid.uuid4().hex[:12]}"
-        return client.submit(_ingest, plan, task, _addresses(actors), key=key, pure=False, retries=0)
+        return client.submit(ingest_partitions, plan, task, _addresses(actors), key=key, pure=False, retries=0)
 
-    def here(task: Task, actors: Actors) -> _TaskResult:
-        return _ingest(plan, task, actors)
+    def here(task: Task, actors: Actors) -> TaskResult:
+        return ingest_partitions(plan, task, actors)
 
     large = not any(sends_rows(plan.algorithm, transport.shards, MIN_TASK_ROWS) for plan in engine.plans)
     fresh = [partition for partition in partitions if not engine.partition_is_applied(partition.name)]
@@ -274,7 +198,7 @@ def _feed_tasks(
     transport: DaskTransport,
     tasks: Iterable[Task],
     submit: Callable[[Any, Task, Actors], Any],
-    here: Callable[[Task, Actors], _TaskResult],
+    here: Callable[[Task, Actors], TaskResult],
     tick: Tick | None = None,
 ) -> IngestResult:
     """Run tasks on the workers, or in this process where a worker failed; each partition counts once.
@@ -341,14 +265,14 @@ def _addresses(actors: Actors) -> dict[int, tuple[str, str]]:
 
 
 def _is_done(future: Any) -> bool:
-    return future is None or isinstance(future, _TaskResult) or future.done()
+    return future is None or isinstance(future, TaskResult) or future.done()
 
 
-def _result(future: Any) -> _TaskResult | None:
-    if future is None or isinstance(future, _TaskResult):
+def _result(future: Any) -> TaskResult | None:
+    if future is None or isinstance(future, TaskResult):
         return future
     try:
-        result: _TaskResult = future.result()
+        result: TaskResult = future.result()
         return result
     except (Exception, asyncio.CancelledError):
         return None  # whatever the worker lacked, this process may have: the next attempt is made here

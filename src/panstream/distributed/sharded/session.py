@@ -66,7 +66,7 @@ def _partitions_for_workers(
     names = {file.name for file in expand_paths(list(inputs), format=format, must_exist=False)}  # type: ignore[arg-type]
     positions = engine.positions()
     by_workers = names & {name.rsplit("#", 1)[0] for name in positions if "#" in name}
-    if follow or not can_read_on_workers(engine.config):
+    if follow or not can_read_on_workers(engine.config, engine.plans):
         if by_workers:
             raise NotSupported(
                 f"workers have read {min(by_workers)}, and its rows would count again: read it without --follow and "

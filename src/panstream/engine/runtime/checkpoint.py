@@ -68,7 +68,7 @@ class EngineCheckpoint:
     config: Config | None = None
     # Cluster only: producer, number and next time of a batch that was applied in part.
     begun: tuple[str, int, float | None] | None = None
-    # Cluster only: the partitions that workers read, the time of their rows' clock, and how many sections were applied.
+    # Cluster only: partitions that are applied in part, the clock and open steps before them, and the sections done.
     reading: dict[str, Any] | None = None
     _fingerprints: dict[str, dict[str, Any]] = field(default_factory=dict)  # cache, by query
 
