@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._ordered_feed import (
-    KeptUpdates,
+    HeldUpdates,
     Reading,
     TaskRunner,
     TaskSummary,
@@ -66,6 +66,7 @@ QUERIES: dict[str, dict[str, Any]] = {
         horizon=100,
         groups={"region": REGIONS},
     ),
+    "daily": question("daily", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, window="day"),
     "all": question("all", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
     "total": question("total", "SELECT COUNT(*) FROM s"),
     "often": question("often", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, every="1 hour", horizon=100),
@@ -122,11 +123,11 @@ class LocalReading(Reading):
     def __init__(self, runner: LocalRunner, task: OrderedTask) -> None:
         self._runner = runner
         self._task = task
-        self.updates: KeptUpdates | None = None
+        self.updates: HeldUpdates | None = None
 
-    def read(self) -> KeptUpdates:
+    def read(self) -> HeldUpdates:
         if self.updates is None:
-            self.updates = KeptUpdates.read(self._runner.plan, self._task)
+            self.updates = HeldUpdates.read(self._runner.plan, self._task)
         return self.updates
 
     def summary(self) -> TaskSummary:

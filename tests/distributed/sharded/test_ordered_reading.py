@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from panstream.distributed.sharded._coordinator import ClusterEngine
-from panstream.distributed.sharded._ordered_feed import KeptUpdates, Reading, TaskLost, feed_in_order
+from panstream.distributed.sharded._ordered_feed import HeldUpdates, Reading, TaskLost, feed_in_order
 from panstream.distributed.sharded._ordered_reading import OrderedTask, TimeSpan
 from panstream.distributed.sharded._time_forecast import spans_from_statistics
 from panstream.distributed.sharded._transport import InProcessShardTransport
@@ -44,7 +44,9 @@ ORDERS: dict[str, Callable[[int], Sequence[int]]] = {
 
 def stream(*names: str, **more: Any) -> Any:
     chosen = names or tuple(QUERIES)
-    return config(*(QUERIES[name] for name in chosen), time="at", lateness="20 minutes", **more)
+    return config(
+        *(QUERIES[name] for name in chosen), time="at", time_zone="Pacific/Auckland", lateness="20 minutes", **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +56,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Partition
     return folder, partitions, *run_alone(stream(), folder)
 
 
-@pytest.mark.parametrize(
-    ("shards", "order"), [(1, "last to first"), (2, "first to last"), (3, "shuffled"), (7, "shuffled")]
-)
+@pytest.mark.parametrize(("shards", "order"), [(1, "last to first"), (3, "shuffled"), (7, "shuffled")])
 def test_answers_are_those_of_one_process(lake: Any, shards: int, order: str) -> None:
     _, partitions, expected, alone = lake
     found, result = run_sharded(stream(), partitions, shards, order=ORDERS[order], capacity=6)
@@ -90,7 +90,7 @@ TIMES = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     times=st.lists(TIMES, min_size=1, max_size=60),
     files=st.integers(1, 4),
@@ -198,7 +198,7 @@ class LosingRunner(LocalRunner):
         return self.outstanding[-1]
 
 
-@pytest.mark.parametrize("countdown", [1, 2, 3, 5, 9, 10, 14, 22, 31])
+@pytest.mark.parametrize("countdown", [1, 2, 3, 10, 31])
 def test_a_task_whose_worker_is_lost_is_read_again_and_counts_once(lake: Any, countdown: int) -> None:
     _, partitions, expected, _ = lake
     transport = InProcessShardTransport(2)
@@ -384,7 +384,7 @@ def test_a_shard_takes_sections_in_order_and_once(lake: Any) -> None:
     transport = InProcessShardTransport(1)
     with ClusterEngine(stream("often"), transport, zero_noise=True, clock=lambda: NOW) as engine:
         task = OrderedTask(partitions=tuple(partitions[:4]), start=None, steps={}, now=NOW)
-        updates = KeptUpdates.read(ReadPlan(config=engine.config, shards=1, zero_noise=True), task)
+        updates = HeldUpdates.read(ReadPlan(config=engine.config, shards=1, zero_noise=True), task)
         assert updates.summary.sections > 2
         (shard,) = transport.open_shards
         arguments = [

@@ -22,7 +22,7 @@ from panstream.distributed.sharded._dask_transport import (
     failure_answer,
 )
 from panstream.distributed.sharded._ordered_feed import (
-    KeptUpdates,
+    HeldUpdates,
     Reading,
     TaskLost,
     TaskRunner,
@@ -42,7 +42,7 @@ class _TaskActor:
     """One task on a worker."""
 
     def __init__(self, plan: ReadPlan, task: OrderedTask) -> None:
-        self._updates = KeptUpdates.read(plan, task)
+        self._updates = HeldUpdates.read(plan, task)
 
     async def summary(self) -> TaskSummary:
         """Return the summary."""
@@ -121,7 +121,7 @@ class _RemoteReading(Reading):
 class _LocalReading(Reading):
     """A task that was read in this process."""
 
-    def __init__(self, updates: KeptUpdates, transport: DaskTransport) -> None:
+    def __init__(self, updates: HeldUpdates, transport: DaskTransport) -> None:
         self._updates = updates
         self._transport = transport
 
@@ -199,7 +199,7 @@ class DaskRunner(TaskRunner):
 
     def read_here(self, task: OrderedTask) -> Reading:
         """Read a task in this process: whatever the worker lacked, this process may have."""
-        return _LocalReading(KeptUpdates.read(self.plan, task), self._transport)
+        return _LocalReading(HeldUpdates.read(self.plan, task), self._transport)
 
     def recover(self, attempts: int, shards: Sequence[int]) -> None:
         """Wait until lost shards answer again, which reopens them."""

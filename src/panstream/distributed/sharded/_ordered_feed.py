@@ -159,15 +159,15 @@ class TaskRunner(ABC):
 
 
 @dataclass(slots=True)
-class KeptUpdates:
+class HeldUpdates:
     """A task that was read in this process: its updates, or the error that prevented it."""
 
     summary: TaskSummary
     updates: TaskUpdates = field(default_factory=TaskUpdates)
 
     @classmethod
-    def read(cls, plan: ReadPlan, task: OrderedTask) -> KeptUpdates:
-        """Read a task. Errors are kept as text: an exception would carry rows in its traceback."""
+    def read(cls, plan: ReadPlan, task: OrderedTask) -> HeldUpdates:
+        """Read a task. Errors are stored as text: an exception would carry rows in its traceback."""
         try:
             updates = TaskReader(plan, task).read()
         except PanstreamError as error:

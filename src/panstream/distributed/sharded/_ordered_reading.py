@@ -35,6 +35,7 @@ from panstream.engine.runtime.running_query import PreparedBatch, RunningQuery
 from panstream.engine.runtime.selector import event_times
 from panstream.engine.runtime.state_backend import Slot, state_name
 from panstream.primitives.memory.scratch import wipe
+from panstream.primitives.time_grid import TimeGrid
 
 _SECTION_BYTES = 1 << 26  # of sums, after which another section begins
 
@@ -314,7 +315,7 @@ class TaskReader:
                 self._reader.outgoing.add(name, slot, batch)
 
     def _begin_section(self) -> None:
-        ticks = max([1, *(self._steps_between(query.schedule.length) for query in self._ticking if query.schedule)])
+        ticks = max([1, *(self._steps_between(query.schedule.grid) for query in self._ticking if query.schedule)])
         windows = {name: self._window_count(query, ticks) for name, query in self._queries.items() if query.windowed}
         self._reader.outgoing.choose_forms(self._task.rows // ticks, windows)
 
@@ -343,21 +344,22 @@ class TaskReader:
             windows = set().union(*(segment.windows for segment in self._open.get(name, ())))
         return [(window, group) for window in sorted(windows) for group in range(len(query.plan.groups))]
 
-    def _steps_between(self, length: float) -> int:
-        """Return about how many steps of a length the task spans: at most as many as rows."""
+    def _steps_between(self, grid: TimeGrid, lateness: float = 0.0) -> int:
+        """Return about how many steps the task spans: at most as many as rows."""
+        rows = max(1, self._task.rows)
         if self._task.span is None:
-            return max(1, self._task.rows)
+            return rows
         oldest, newest = self._task.span
         start = oldest if self._task.start is None else self._task.start
         if not math.isfinite(start) or newest <= start:
             return 1
-        return int(min((newest - start) / length + 2, max(1, self._task.rows)))
+        return min(grid.index(newest) - grid.index(start - lateness) + 1, rows)
 
     def _window_count(self, query: RunningQuery, sections: int) -> int:
         """Return about how many windows are open in a section."""
-        assert query.plan.config.window is not None
-        length = query.plan.config.window
-        return max(1, self._steps_between(length) // sections) + math.ceil(query.lateness / length)
+        grid = query.plan.config.window_grid
+        assert grid is not None
+        return -(-self._steps_between(grid, query.lateness) // sections) + (sections > 1)
 
 
 def read_time_span(plan: ReadPlan, partition: Partition, limit: float) -> TimeSpan:
