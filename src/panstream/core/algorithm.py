@@ -51,6 +51,12 @@ def not_started_error(owner: object, name: str) -> AttributeError:
     return AttributeError(f"{kind} holds no data and has no {name!r}{hint}")
 
 
+def proof_reference(algorithm: Any) -> str:
+    """Return page and theorem of the proof of an algorithm's claim; empty if there is no valid proof."""
+    theorem = f", {algorithm.theorem}" if algorithm.theorem else ""
+    return f"docs/proofs/{algorithm.proof}{theorem}" if algorithm.proof else ""
+
+
 class Algorithm(Protocol[StateT]):
     """A frozen dataclass of public parameters with the verbs start, update, release, refresh.
 
@@ -60,6 +66,7 @@ class Algorithm(Protocol[StateT]):
 
     state_type: ClassVar[type[Any]]
     proof: ClassVar[str] = ""  # the page of docs/proofs that proves the claim; empty if there is no valid proof
+    theorem: ClassVar[str] = ""  # the theorem of that page
     freezes: ClassVar[bool] = False
     """Whether ``refresh`` freezes the current state instead of adding noise: the attacker copied that state only if no
     row was applied since."""

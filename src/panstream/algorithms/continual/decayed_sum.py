@@ -60,6 +60,7 @@ class DecayedSum(PartialSumCounter):
         any time and all outputs lose exactly ``epsilon``. Everything else in the state is computed from outputs, so one
         copy in every slot loses no more, nor do announced copies with a refresh. With ``delta`` the noise is Gaussian,
         and they lose (epsilon, delta).
+        Proof: docs/proofs/continual-papers.md, Theorem 1.
 
     Error:
         With s = sensitivity/epsilon and d draws a slot (2, or 1 if ticks are one step): variance 2d·s²/(1 - rate²) for
@@ -81,6 +82,8 @@ class DecayedSum(PartialSumCounter):
 
     Reference: Budaeva et al. 2013, §1.3.3 (Bolot, Fawaz, Muthukrishnan, Nikolov, Taft 2013).
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     state_type: ClassVar[type[Any]] = _DecayedState
     memberships: ClassVar[int] = 1  # an event lies in one slot

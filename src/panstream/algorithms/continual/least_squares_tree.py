@@ -56,6 +56,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
     Privacy:
         Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim
         states "intrusions: none". A copy of the state has no finite loss.
+        Proof: docs/proofs/continual-tree.md, Theorem 8.
 
     Error:
         With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: mean squared error times epsilon² over
@@ -78,6 +79,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     Reference: least squares on a tree of counts after Hay et al. 2010 and Honaker 2015, made online.
     """
+
+    theorem: ClassVar[str] = "Theorem 8"
 
     state_type: ClassVar[type[Any]] = _LeastSquaresState
     proof: ClassVar[str] = "continual-tree.md"

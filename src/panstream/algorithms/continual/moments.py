@@ -218,6 +218,7 @@ class ContinualMean(_Moments):
         Unit: one value, anywhere in time (``contributions=K``: a user of at most K values). ``adjacency="add-remove"``
         hides whether it was there, ``"replace"`` what it was, with the number of events in every slot public. One copy
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
+        Proof: docs/proofs/continual-tree.md, Theorem 4.
 
     Error:
         With V the variance of a `ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's relative
@@ -241,6 +242,8 @@ class ContinualMean(_Moments):
 
     Reference: Budaeva et al. 2013, §4.2, Algorithm 3, corrected.
     """
+
+    theorem: ClassVar[str] = "Theorem 4"
 
     label: ClassVar[str] = "mean"
     degree: ClassVar[int] = 1
@@ -283,6 +286,7 @@ class ContinualVariance(_Moments):
 
     Privacy:
         As `ContinualMean`.
+        Proof: docs/proofs/continual-tree.md, Theorem 4.
 
     Error:
         With V the variance of a `ContinualCount` of the same epsilon, y in [-1, 1] the values' positions relative to
@@ -309,6 +313,8 @@ class ContinualVariance(_Moments):
 
     Reference: Budaeva et al. 2013, §4.3, Algorithm 4, corrected.
     """
+
+    theorem: ClassVar[str] = "Theorem 4"
 
     label: ClassVar[str] = "variance"
     degree: ClassVar[int] = 2

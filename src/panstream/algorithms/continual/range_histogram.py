@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ class RangeHistogram(GridTree):
         Unit: one value added or removed, anywhere in time (``contributions=K``: a user of at most K values). A value is
         in ``depth`` nodes of the range, so the noise is ``depth`` times that of a count; one copy at any time and all
         outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
+        Proof: docs/proofs/continual-tree.md, Theorem 4.
 
     Error:
         With V the variance of a `ContinualCount` of the same epsilon, the number of values below a cell edge has
@@ -80,6 +82,8 @@ class RangeHistogram(GridTree):
     Reference: Budaeva et al. 2013, §6.1 names minimum and maximum as open; consistency after Hay, Rastogi,
     Miklau, Suciu 2010.
     """
+
+    theorem: ClassVar[str] = "Theorem 4"
 
     lower: float
     upper: float

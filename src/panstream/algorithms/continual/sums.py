@@ -22,6 +22,7 @@ class ContinualCount(Tree):
     Privacy:
         Unit: one event added or removed, anywhere in time (``contributions=K``: a user of at most K events). One copy
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
+        Proof: docs/proofs/continual-tree.md, Theorem 1.
 
     Error:
         As `KaryTree`: mean squared error 3117/epsilon² over 2**20 slots;
@@ -36,6 +37,8 @@ class ContinualCount(Tree):
 
     Reference: Budaeva et al. 2013, §2.3 and §4.1; the tree of `panstream.algorithms.continual.tree_shape`.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     sensitivity: ClassVar[int] = 1  # an event counts once
     label: ClassVar[str] = "count"
@@ -66,6 +69,7 @@ class ContinualSum(GridTree):
         Unit: one value added or removed, anywhere in time; with ``unit="slot"`` the value of a slot exchanged; with
         ``contributions=K`` a user of at most K values. One copy at any time and all outputs lose exactly ``epsilon``;
         any number of announced copies with a refresh too.
+        Proof: docs/proofs/continual-tree.md, Theorem 1.
 
     Error:
         That of `ContinualCount` times max(|lower|, |upper|), and at most half a step per item from rounding.
@@ -84,6 +88,8 @@ class ContinualSum(GridTree):
 
     Reference: Budaeva et al. 2013, §3.1 and §4.1.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     lower: float
     upper: float
@@ -128,6 +134,7 @@ class KaryTree(GridTree):
         starts as noise and is released with fresh noise, all of rate epsilon/(h·sensitivity): one copy at any time
         and all outputs lose exactly ``epsilon``, and so does any number of announced copies, each with a refresh.
         Two copies without a refresh in between have no finite loss.
+        Proof: docs/proofs/continual-tree.md, Theorem 1.
 
     Error:
         With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: a leaf has V = 2b² (b² if it was filled and
@@ -152,6 +159,8 @@ class KaryTree(GridTree):
     Reference: Budaeva et al. 2013, §2.3 (p-sums of Chan, Shi, Song 2011), with noise at the start and at the release of
     every node, weights after Honaker 2015, and radices as in `panstream.algorithms.continual.tree_shape`.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     lower: int = 0
     upper: int = 1

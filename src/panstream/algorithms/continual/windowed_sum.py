@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ class WindowedSum(PartialSumCounter):
         h = max(1, ceil(log2 W)) nodes, whose accumulators start as noise of rate epsilon/(h·sensitivity) and close with
         fresh noise of that rate. One copy at any time and all outputs lose exactly ``epsilon``; any number of announced
         copies with a refresh too. With ``delta`` the noise is Gaussian, and they lose (epsilon, delta).
+        Proof: docs/proofs/continual-papers.md, Theorem 6.
 
     Error:
         An answer is made of at most h + 1 nodes of two draws each if W is a power of two (at most 2h otherwise):
@@ -62,6 +64,8 @@ class WindowedSum(PartialSumCounter):
     Reference: Budaeva et al. 2013, §4.1 (WindowSum of Bolot, Fawaz, Muthukrishnan, Nikolov, Taft 2013), with the
     block's root left out and the single-intrusion transform.
     """
+
+    theorem: ClassVar[str] = "Theorem 6"
 
     window: int
     delta: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class ContinualBitmap(SetBitCounter):
         As for `ContinualDensity`: a user has one cell, on one level. Other users of the cell redraw it as she does.
         With ``contributions=K`` their rows may lie between hers, so 2K changes are paid for. Deletions are refused: the
         cell may belong to another present user as well.
+        Proof: docs/proofs/continual-users.md, Theorem B.
 
     Error:
         Standard error sqrt(1/I(n) - n), I the Fisher information of the published numbers.
@@ -51,8 +52,9 @@ class ContinualBitmap(SetBitCounter):
         >>> abs(estimate.value / 70_000 - 1) < 0.5
         True
 
-    Reference: docs/proofs/continual-users.md.
     """
+
+    theorem: ClassVar[str] = "Theorem B"
 
     buckets: int = 4096
     rows_of_cells: int = 24

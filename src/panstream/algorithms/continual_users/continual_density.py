@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,6 +45,7 @@ class ContinualDensity(SetBitCounter):
         answers lose at most ``epsilon``: exactly that at event level, by an upper bound at user level in a tree. Noise
         enters with every bit, with every node of the tree as it opens, and with every number that is published. Two
         copies have no finite loss. Rows after the last tick are refused.
+        Proof: docs/proofs/continual-users.md, Theorem B.
 
     Error:
         After n ticks at event level about log(n)**1.5, at user level about sqrt(n), and n where deletions meet
@@ -63,8 +65,9 @@ class ContinualDensity(SetBitCounter):
         >>> abs(estimate.value - 4000) < 2000
         True
 
-    Reference: docs/proofs/continual-users.md.
     """
+
+    theorem: ClassVar[str] = "Theorem B"
 
     universe: Members
     sample: int | None = None

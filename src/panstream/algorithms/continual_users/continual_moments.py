@@ -124,6 +124,7 @@ class ContinualSecondMoment(TreeSketch, SecondMoment):
         on each of h levels, whose counters start as DLap(kappa) and are released with another,
         kappa = epsilon/(h·max_weight·K). One copy at any time and all releases lose exactly ``epsilon``, and so do any
         number of announced copies with a refresh after each.
+        Proof: docs/proofs/turnstile.md, Theorem 6.
 
     Error:
         As `SecondMoment`, with the noise of the noisiest answer of the tree, which grows with the cube of the logarithm
@@ -141,6 +142,8 @@ class ContinualSecondMoment(TreeSketch, SecondMoment):
     Reference: Mir et al. 2011, §5, on the counters of `SecondMoment`.
     """
 
+    theorem: ClassVar[str] = "Theorem 6"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinualInnerProduct(TreeSketch, InnerProduct):
@@ -149,6 +152,7 @@ class ContinualInnerProduct(TreeSketch, InnerProduct):
     Privacy:
         As `ContinualSecondMoment`. An event is a row of either stream; a user's ``contributions`` are her rows of both
         streams together.
+        Proof: docs/proofs/turnstile.md, Theorem 6.
 
     Error:
         As `InnerProduct`, with the noise of the noisiest answer of the tree.
@@ -164,3 +168,5 @@ class ContinualInnerProduct(TreeSketch, InnerProduct):
 
     Reference: Mir et al. 2011, §5, on the counters of `InnerProduct`.
     """
+
+    theorem: ClassVar[str] = "Theorem 6"

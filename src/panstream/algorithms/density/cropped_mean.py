@@ -48,6 +48,7 @@ class CroppedMean(Shardable[Any]):
         Unit: user; any of one user's arrivals may be added or removed. Given what a counter shows, the number of
         arrivals decides whether it wrapped, so the bit is drawn from one of two coins as in `OptBern`, and the
         joint loss of one unannounced copy of the state and all releases, in either order, is exactly ``epsilon``.
+        Proof: docs/proofs/joint-loss.md, Theorem 1.
 
     Error:
         MSE = crop²·[pi(1-pi)/m + Var DLap(kappa)/m²]/(p1-p0)² with pi the mean chance of a 1, at most 1/4 for pi(1-pi);
@@ -69,6 +70,8 @@ class CroppedMean(Shardable[Any]):
 
     Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010, §4, made exact.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     state_type: ClassVar[type[Any]] = CroppedState
     proof: ClassVar[str] = "joint-loss.md"

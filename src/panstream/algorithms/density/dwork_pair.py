@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from panstream.algorithms.density.presence import Presence
 from panstream.algorithms.randomized_bits import CoinPair
@@ -26,6 +27,7 @@ class DworkPair(Presence):
         As `OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
         exactly ``epsilon``. As published, with Laplace(1/(epsilon·m)) on the debiased estimate, it loses 3.423 where it
         claims 0.2.
+        Proof: docs/proofs/joint-loss.md, Theorem 2.
 
     Error:
         MSE = [(d·p1(1-p1) + (1-d)/4)/m + Var DLap(kappa)/m²]/(p1-p0)² + sampling.
@@ -41,6 +43,8 @@ class DworkPair(Presence):
 
     Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010, §3.
     """
+
+    theorem: ClassVar[str] = "Theorem 2"
 
     def __post_init__(self) -> None:
         Presence.__post_init__(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from panstream.algorithms.density.presence import Presence
 from panstream.algorithms.density.universe import Universe, as_members
@@ -20,6 +21,7 @@ class FixedLevel(Presence):
 
     Privacy:
         As `OptBern`. The sample is public: the loss of a user in it is the same whether or not others know of it.
+        Proof: docs/proofs/joint-loss.md, Theorem 1.
 
     Error:
         As `OptBern` with m = U/2**level, rounded up.
@@ -34,6 +36,8 @@ class FixedLevel(Presence):
 
     Reference: Digalakis et al. 2018, §5 (PPDS), corrected.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     level: int = 0
     sample: int | None = field(default=None, init=False)

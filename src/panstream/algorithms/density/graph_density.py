@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ class GraphDensity(Presence):
     Privacy:
         Unit: **edge**. Whether two given vertices are connected is protected as in `OptBern`; whether a *vertex*
         takes part in the graph at all is not (node level): a vertex with d edges loses up to d·epsilon.
+        Proof: docs/proofs/joint-loss.md, Theorem 1.
 
     Error:
         As `OptBern` with the edges as users.
@@ -44,6 +45,8 @@ class GraphDensity(Presence):
 
     Reference: "Improved pan-private stream density estimation", section 2 (dynamic graphs).
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     vertices: int
     universe: Members = field(init=False, repr=False, compare=False)  # the possible edges

@@ -52,6 +52,7 @@ class HeavyFraction(Shardable[_HeavyState]):
     Privacy:
         Unit: user. An equal part of ``epsilon`` for each cropped mean; joint loss of one unannounced copy and all
         releases at most ``epsilon`` by composition.
+        Proof: docs/proofs/joint-loss.md, Theorem 1.
 
     Error:
         That of the two cropped means over their distance: sqrt(k² + l²)/(k - l) times that of a density. A bracket is
@@ -80,6 +81,8 @@ class HeavyFraction(Shardable[_HeavyState]):
 
     Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010, §4.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     state_type: ClassVar[type[Any]] = _HeavyState
     proof: ClassVar[str] = "joint-loss.md"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ class OptBern(Presence):
         of probability R/(1+R) or 1/(1+R), R = e**epsilon_state) and with every release (discrete Laplace on the integer
         number of ones, before debiasing). Two unannounced copies have no finite loss. Replacing one user by another
         costs 2·epsilon.
+        Proof: docs/proofs/joint-loss.md, Theorem 1.
 
     Error:
         MSE = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1), with the split between
@@ -43,6 +45,8 @@ class OptBern(Presence):
 
     Reference: Digalakis et al. 2018, §4.3, Algorithm 2, with the output noise corrected.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     count: bool = False
 

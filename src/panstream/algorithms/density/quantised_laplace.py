@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from panstream.algorithms.density.presence import Presence
 from panstream.algorithms.randomized_bits import CoinPair
@@ -23,6 +24,7 @@ class QuantisedLaplace(Presence):
     Privacy:
         As `OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
         exactly ``epsilon``. As published it loses 1.613 where it claims 0.2.
+        Proof: docs/proofs/joint-loss.md, Theorem 2.
 
     Error:
         MSE = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)² + sampling.
@@ -35,6 +37,8 @@ class QuantisedLaplace(Presence):
 
     Reference: Digalakis 2018, §4.4.3.
     """
+
+    theorem: ClassVar[str] = "Theorem 2"
 
     @property
     def law(self) -> CoinPair:

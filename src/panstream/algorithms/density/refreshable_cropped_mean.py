@@ -48,6 +48,7 @@ class RefreshableCroppedMean(CroppedMean):
         copy after it, and all releases lose ``epsilon`` together, exactly if ``crop`` is at least 2. The announced copy
         is covered only if no row was applied between it and the refresh. Without a refresh it is one unannounced copy,
         which loses less.
+        Proof: docs/proofs/joint-loss.md, Theorem 4.
 
     Error:
         Before the intrusion that of `CroppedMean` at less than half the budget. After it the variance per user
@@ -71,8 +72,9 @@ class RefreshableCroppedMean(CroppedMean):
         >>> abs(monitor.release().value - 0.75) < 0.3
         True
 
-    Reference: docs/proofs/joint-loss.md, Theorem 4.
     """
+
+    theorem: ClassVar[str] = "Theorem 4"
 
     state_type: ClassVar[type[Any]] = TwoPhaseState
 

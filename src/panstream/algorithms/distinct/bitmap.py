@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class Bitmap(SiteBitmap):
         every release (discrete Laplace on each level's number of ones; one user changes one of them by one). Two
         unannounced copies have no finite loss. Replacing one user by another costs 2·epsilon. The hash key is public:
         an attacker who chooses ids can choose cells and so falsify the count, but never gains privacy loss.
+        Proof: docs/proofs/bitmap.md, Theorem 1.
 
     Error:
         Standard error sqrt(1/I(n) - n), I the Fisher information of the levels' counts. Relative to n it levels off at
@@ -55,6 +56,8 @@ class Bitmap(SiteBitmap):
 
     Reference: Hehir, Ting, Cormode, "Sketch-Flip-Merge" (2023), made pan-private; docs/proofs/bitmap.md.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     @property
     def law(self) -> CoinPair:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class MergedBitmap(BitmapCounter):
         the merged state. All sites and the merged state together have no finite loss. ``loss`` gives the
         figure for any other choice. Noisy merges of private sketches are the subject of a patent application,
         US20240256530.
+        Proof: docs/proofs/bitmap.md, Theorem 2.
 
     Error:
         As for `Bitmap` with epsilon_state = eps*: two sites of epsilon_state 1 have eps* = .51.
@@ -67,6 +68,8 @@ class MergedBitmap(BitmapCounter):
 
     Reference: Hehir, Ting, Cormode, "Sketch-Flip-Merge" (2023); claim: docs/proofs/bitmap.md, Theorem 2.
     """
+
+    theorem: ClassVar[str] = "Theorem 2"
 
     sites: tuple[float, ...]
     kappa: float

@@ -50,6 +50,7 @@ class SketchBitmap(BitmapCounter):
         for epsilon .5, 1 and 2. Windows add up: a user who came in k windows loses k·epsilon to their sketches, and
         one copy adds the difference for the windows that are open then. Two unannounced copies of an open window have
         no finite loss.
+        Proof: docs/proofs/sketches.md, Theorem 1.
 
     Error:
         Of the count as `Bitmap` with epsilon_state = ``epsilon`` and no release noise. Of an overlap about c·sqrt(n)
@@ -68,6 +69,8 @@ class SketchBitmap(BitmapCounter):
 
     Reference: docs/proofs/sketches.md; coins after Kairouz, Oh, Viswanath (2015).
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     proof: ClassVar[str] = "sketches.md"
     freezes: ClassVar[bool] = False

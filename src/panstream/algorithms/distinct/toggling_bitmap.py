@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from panstream.algorithms.distinct.bitmap_base import SiteBitmap
 from panstream.algorithms.randomized_bits import BitState, CoinPair
@@ -27,6 +27,7 @@ class TogglingBitmap(SiteBitmap):
         are deterministic, so the joint view of one copy of the state and of n releases loses exactly
         epsilon_state + n·kappa. Two unannounced copies have no finite loss. Replacing one user by another costs
         2·epsilon.
+        Proof: docs/proofs/bitmap.md, Theorem 4.
 
     Error:
         About twice the relative error of `Bitmap` with the same parameters.
@@ -40,6 +41,8 @@ class TogglingBitmap(SiteBitmap):
 
     Reference: Hehir, Ting, Cormode (2023) for the layout, over GF(2) as in docs/proofs/bitmap.md, Theorem 4.
     """
+
+    theorem: ClassVar[str] = "Theorem 4"
 
     @property
     def law(self) -> CoinPair:

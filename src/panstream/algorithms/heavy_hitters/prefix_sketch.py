@@ -61,6 +61,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         them (names.md, Theorem 1).
         With ``delta=0`` noise is discrete Laplace, else discrete Gaussian, and delta is exact. The hash key is public.
         Two unannounced copies between two releases: no bound.
+        Proof: docs/proofs/names.md, Theorem 1.
 
     Error:
         A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with probability 95%
@@ -95,8 +96,9 @@ class FrequentItems(ShardableTables[FrequentState]):
         >>> abs(answer.count("/about.html").value - 1000) < 100
         True
 
-    Reference: docs/proofs/names.md.
     """
+
+    theorem: ClassVar[str] = "Theorem 1"
 
     state_type = FrequentState
     proof: ClassVar[str] = "names.md"

@@ -27,6 +27,7 @@ class SharedStatistic(Protocol):
 
     kind: ClassVar[str]  # name of the rule, as it is stored
     proof: ClassVar[str] = "two-machines.md"
+    theorem: ClassVar[str] = "Theorem"
 
     @abstractmethod
     def claim(self) -> Claim:

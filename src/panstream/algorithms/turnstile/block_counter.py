@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ class BlockCounter(ModularCounter):
     Privacy:
         As for `LegendreCounter`: exactly ``epsilon`` = epsilon_state + releases·kappa for one copy of the state
         at any time and all releases; twice that if one user is replaced by another. Two unannounced copies: no bound.
+        Proof: docs/proofs/turnstile.md, Theorem 2.
 
     Error:
         Unbiased. Variance crop²·[m·pi(1-pi) + Var DLap(kappa)]/(P-w)² with pi = w + (P-w)(1 - T/(m·crop)), at most
@@ -57,6 +59,8 @@ class BlockCounter(ModularCounter):
 
     Reference: the problem of Mir et al. 2011, §3.2; docs/proofs/turnstile.md.
     """
+
+    theorem: ClassVar[str] = "Theorem 2"
 
     crop: int
     largest: int = 1 << 40

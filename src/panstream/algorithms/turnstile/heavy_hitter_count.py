@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ class HeavyHitterCount(ModularCounter):
         the number of readings, and one more for a bracket. Twice that if one user is replaced by another. Two
         unannounced copies: no bound. With ``for_total_share`` the total weight is public, as the paper assumes, and the
         adjacency is replace.
+        Proof: docs/proofs/turnstile.md, Theorem 2.
 
     Error:
         sd ≈ sqrt(steps·m)/tanh(epsilon_state/2): useful only where the count is far above sqrt(steps·m)/epsilon. No
@@ -75,6 +76,8 @@ class HeavyHitterCount(ModularCounter):
 
     Reference: the problem of Mir et al. 2011, §3.3; docs/proofs/turnstile.md.
     """
+
+    theorem: ClassVar[str] = "Theorem 2"
 
     threshold: int
     steps: int | None = None

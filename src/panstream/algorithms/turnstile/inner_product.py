@@ -32,6 +32,7 @@ class InnerProduct(SignedSketch):
     Privacy:
         As `SecondMoment`. An event is a row of either stream; a user's ``contributions`` are her rows of both streams
         together.
+        Proof: docs/proofs/turnstile.md, Theorem 4.
 
     Error:
         With w counters, s2 the variance of a released counter's noise, F and G the second moments and P the product:
@@ -52,6 +53,8 @@ class InnerProduct(SignedSketch):
 
     Reference: Charikar, Chen, Farach-Colton 2002 (CountSketch); Alon, Gibbons, Matias, Szegedy 1999 (join sizes).
     """
+
+    theorem: ClassVar[str] = "Theorem 4"
 
     streams: ClassVar[int] = 2
 

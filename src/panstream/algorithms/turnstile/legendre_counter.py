@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +37,7 @@ class LegendreCounter(ModularCounter):
         once at the start of every counter and with every release (discrete Laplace on the integer number of squares).
         Two unannounced copies have no finite loss. ``claim("replace")`` is twice as much; ``adjacency="replace"`` makes
         ``epsilon`` mean that.
+        Proof: docs/proofs/turnstile.md, Theorem 2.
 
     Error:
         Variance of the count: [D·w(1-w) + (m-D)·P(1-P) + Var DLap(kappa)]/(P-w)², about D/tanh²(epsilon_state/2) +
@@ -63,6 +65,8 @@ class LegendreCounter(ModularCounter):
 
     Reference: the problem of Mir et al. 2011, §3.1; docs/proofs/turnstile.md.
     """
+
+    theorem: ClassVar[str] = "Theorem 2"
 
     prime: int = MERSENNE  # given here, computed by the other counters
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ class ProfileSketch(ModularCounter):
         (one user moves between two cells of the histogram); questions asked of a release are free. Each announced copy
         costs epsilon_state more, and adds a second start value to every counter. Twice that if one user is
         replaced by another. Two unannounced copies: no bound.
+        Proof: docs/proofs/turnstile.md, Theorem 3.
 
     Error:
         Unbiased for every f. Variance per user about sum (f - mean f)²/tanh²(epsilon_state/2), whatever the user holds,
@@ -68,6 +70,8 @@ class ProfileSketch(ModularCounter):
 
     Reference: docs/proofs/turnstile.md, Theorem 3; t-incidence as in Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010.
     """
+
+    theorem: ClassVar[str] = "Theorem 3"
 
     largest: int
     signed: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ class SecondMoment(SignedSketch):
         Unit: event, one row added or removed; with ``contributions=K`` a user of at most K rows. A counter starts as
         DLap(kappa) and is released with another, kappa = epsilon/(max_weight·K). One copy at any time and all releases
         lose exactly ``epsilon``, and so do any number of announced copies with a refresh after each.
+        Proof: docs/proofs/turnstile.md, Theorem 4.
 
     Error:
         With w counters, s2 and q the variances of a released counter's noise and of its square: variance at most
@@ -44,6 +45,8 @@ class SecondMoment(SignedSketch):
 
     Reference: Charikar, Chen, Farach-Colton 2002 (CountSketch); Thorup, Zhang 2004 (its second moment).
     """
+
+    theorem: ClassVar[str] = "Theorem 4"
 
     def _best_buckets(self, noise: CounterNoise) -> float:
         spread = noise.of_square

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import Any
 
+from panstream.core.algorithm import proof_reference
 from panstream.core.estimate import format_number
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.config.statement import Intake
@@ -154,6 +155,7 @@ class ConfigExplanation:
                         {"listing_threshold": top_items_for(plan.config).listing_threshold} if plan.config.names else {}
                     ),
                     "claim": plan.claim.to_json(),
+                    "proof": proof_reference(plan.algorithm),
                 }
                 for plan in self.plans
             ],
@@ -183,6 +185,7 @@ class ConfigExplanation:
                 *[("announced", text) for text in [self._announced(plan)] if text],
                 *[("two machines", text) for text in [self._beside_one_machine(plan)] if text],
                 *plan.claim.rows(),
+                ("proof", proof_reference(plan.algorithm)),
             ]
             lines += ["", plan.config.name, *(_row(name, text) for name, text in rows)]
         lines += ["", "all queries together: the most that one of each can lose"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from panstream.core.algorithm import proof_reference
 from panstream.engine.config.config import Config
 from panstream.engine.config.website import OF_THE_ID
 from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
@@ -216,8 +217,8 @@ def assumptions_section(plans: Sequence[QueryPlan], audits: str) -> Iterable[str
     """Yield proofs, what they assume, and audits; ``audits`` says whether they were run on this machine."""
     rows: dict[str, list[str]] = {}
     for plan in plans:
-        page = f"docs/proofs/{plan.algorithm.proof}"
-        rows.setdefault(f"{type(plan.algorithm).__name__}: {page}", []).append(plan.config.name)
+        reference = proof_reference(plan.algorithm)
+        rows.setdefault(f"{type(plan.algorithm).__name__}: {reference}", []).append(plan.config.name)
     yield html_list(
         [
             "Proofs, in the documentation of this version: "

@@ -50,6 +50,7 @@ class StreamingTables(Tree):
         is in one cell of each of d(d+1)/2 tables on each of ``levels`` levels. One copy of the state at any time and
         all outputs lose ``epsilon`` and ``delta``; any number of announced copies with a refresh too. Start and release
         noise of a node hide different records, so each uses the full budget.
+        Proof: docs/proofs/continual-tree.md, Theorem 9.
 
     Error:
         A cell has noise of variance 2·levels·(nodes in the answer)/(2·rho·share), see ``sigma`` of the tables; the
@@ -78,6 +79,8 @@ class StreamingTables(Tree):
 
     Reference: Digalakis 2018, chapter 5, names networks over streams as open; docs/proofs/continual-tree.md, Theorem 9.
     """
+
+    theorem: ClassVar[str] = "Theorem 9"
 
     needs_horizon: ClassVar[bool] = True
 

@@ -26,6 +26,7 @@ class BinaryMechanism(PartialSums):
         as discrete Laplace noise of rate epsilon/(levels·sensitivity), and its release adds fresh noise of the same
         rate. One unannounced copy of the state at any time and all outputs together lose exactly ``epsilon``; so do any
         number of announced copies, each followed by ``refresh``.
+        Proof: docs/proofs/continual-papers.md, Theorem 2.
 
     Error:
         With b = levels·sensitivity/epsilon, the answer after slot t has two draws for each binary digit 1 of t (one
@@ -45,6 +46,8 @@ class BinaryMechanism(PartialSums):
     Reference: Budaeva et al. 2013, Algorithm 2, with bit_length(T) levels and the single-intrusion transform of
     §2.4.4 corrected; Chan, Shi, Song 2011 for the binary case.
     """
+
+    theorem: ClassVar[str] = "Theorem 2"
 
     needs_horizon: ClassVar[bool] = True
 

@@ -30,6 +30,7 @@ class EventCounter(PartialSumCounter):
         where c is ceil(log2 T), or one more if T is a power of two (with one-step ticks only if T is 2, 4 or 8); all
         draws have rate epsilon/(c·sensitivity), so one copy at any time and all outputs lose exactly ``epsilon``. A
         refresh adds noise to the count and to every running segment, and any number of announced copies costs no more.
+        Proof: docs/proofs/continual-papers.md, Theorem 4.
 
     Error:
         Every answer has 1 + ceil(log2 T) draws: variance 2(1 + ceil(log2 T))(c·sensitivity/epsilon)².
@@ -46,6 +47,8 @@ class EventCounter(PartialSumCounter):
     Reference: Budaeva et al. 2013, Algorithm 1 (Dwork, Naor, Pitassi, Rothblum 2010), with the exact number of
     draws that an event moves.
     """
+
+    theorem: ClassVar[str] = "Theorem 4"
 
     needs_horizon: ClassVar[bool] = True
 

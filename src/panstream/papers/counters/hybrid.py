@@ -38,6 +38,7 @@ class HybridMechanism(PartialSumCounter):
         logarithmic mechanism (epsilon/2) and one bounded counter (epsilon/2), both with noise at the start and at the
         release of every sum: one copy at any time and all outputs lose exactly ``epsilon``; any number of announced
         copies with a refresh too.
+        Proof: docs/proofs/continual-papers.md, Theorem 5.
 
     Error:
         With the binary mechanism, after slot t with k = floor(log2 t): 8(k+1)s² + 16·k²·s²·popcount(t - 2**k) at most,
@@ -57,6 +58,8 @@ class HybridMechanism(PartialSumCounter):
     Reference: Budaeva et al. 2013, §4.1, Theorem 4 (Chan, Shi, Song 2011, Theorem 4.7), with noise at the start
     and at the release of every sum.
     """
+
+    theorem: ClassVar[str] = "Theorem 5"
 
     memberships: ClassVar[int] = 2  # an event enters both mechanisms
 

@@ -24,6 +24,7 @@ class LogarithmicMechanism(PartialSums):
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content replaced. An event is in one sum;
         its accumulator starts as noise of rate epsilon/sensitivity and closes with fresh noise of that rate. One copy
         at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
+        Proof: docs/proofs/continual-papers.md, Theorem 5.
 
     Error:
         The answer after slot 2**k has 2(k+1) draws: variance 4(k+1)(sensitivity/epsilon)².
@@ -39,6 +40,8 @@ class LogarithmicMechanism(PartialSums):
 
     Reference: Chan, Shi, Song 2011, Mechanism L, as used in Budaeva et al. 2013, §4.1.
     """
+
+    theorem: ClassVar[str] = "Theorem 5"
 
     memberships: ClassVar[int] = 1  # an event is in one sum
     shape: ClassVar[Shape] = (1, 1, 0)  # one sum from each power of two to the next, and their total

@@ -29,6 +29,7 @@ class SimpleCounterI(PartialSumCounter):
         epsilon/(T·sensitivity). An event of slot t before the intrusion moves the initial noise and the t - 1 outputs
         before it; one after it moves the outputs from t on: at most T draws, so one copy at any time and all outputs
         lose exactly ``epsilon``, and any number of announced copies with a refresh too.
+        Proof: docs/proofs/continual-papers.md, Theorem 3.
 
     Error:
         Two draws in every answer: variance 4(T·sensitivity/epsilon)². Useful for a few slots only.
@@ -44,6 +45,8 @@ class SimpleCounterI(PartialSumCounter):
 
     Reference: Budaeva et al. 2013, §2.3.2, with the count noised from the start.
     """
+
+    theorem: ClassVar[str] = "Theorem 3"
 
     needs_horizon: ClassVar[bool] = True
     shape: ClassVar[Shape] = (1, 1, 0)  # one accumulator and the last output
@@ -88,6 +91,7 @@ class SimpleCounterII(PartialSums):
         of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate: one copy
         at any time and all outputs lose exactly ``epsilon``. Only published numbers remain in the state, so one copy in
         every slot loses no more, nor do announced copies with a refresh.
+        Proof: docs/proofs/continual-papers.md, Theorem 3.
 
     Error:
         The answer after slot t has 2t draws (t if ticks are one step): variance 4t(sensitivity/epsilon)².
@@ -102,6 +106,8 @@ class SimpleCounterII(PartialSums):
 
     Reference: Budaeva et al. 2013, §2.3.3.
     """
+
+    theorem: ClassVar[str] = "Theorem 3"
 
     memberships: ClassVar[int] = 1  # an event is in one slot
     shape: ClassVar[Shape] = (1, 1, 0)  # every slot is a separate sum, and the answer is their total

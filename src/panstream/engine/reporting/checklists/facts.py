@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from panstream.core.algorithm import proof_reference
 from panstream.engine.config.config import Config
 from panstream.engine.planner.person_period import person_word, planned_person_total
 from panstream.engine.planner.query_plan import QueryPlan
@@ -149,9 +150,9 @@ class Facts:
         )
 
     def proofs(self) -> str:
-        """Return the pages of the proofs."""
-        pages = dict.fromkeys(f"docs/proofs/{plan.algorithm.proof}" for plan in self.plans if plan.algorithm.proof)
-        return f"{', '.join(pages)}; totals: docs/proofs/totals.md; one person: docs/proofs/person-period.md."
+        """Return pages and theorems of the proofs."""
+        references = dict.fromkeys(filter(None, (proof_reference(plan.algorithm) for plan in self.plans)))
+        return f"{'; '.join(references)}; totals: docs/proofs/totals.md; one person: docs/proofs/person-period.md."
 
     def errors(self) -> str:
         """Return the expected error of each question."""
