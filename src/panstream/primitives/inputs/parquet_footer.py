@@ -48,8 +48,20 @@ def footer_of(file: io.RawIOBase) -> Footer:
         CorruptParquet: The file has no valid footer.
         OSError: The file cannot be read.
     """
-    from panstream.primitives.kernels.sources import parquet_thrift as thrift
+    data = footer_bytes(file)
+    try:
+        return parse_footer(data)
+    finally:
+        wipe(data)  # statistics quote values
 
+
+def footer_bytes(file: io.RawIOBase) -> NDArray[np.uint8]:
+    """Return the footer of an open file, between the last page and its length; the caller wipes it.
+
+    Raises:
+        CorruptParquet: The file has no footer.
+        OSError: The file cannot be read.
+    """
     end = file.seek(0, io.SEEK_END)
     tail = read_at(file, end - _TAIL_BYTES, _TAIL_BYTES)
     if tail.size < _TAIL_BYTES or tail[4:].tobytes() != b"PAR1":
@@ -57,18 +69,25 @@ def footer_of(file: io.RawIOBase) -> Footer:
     size = int.from_bytes(tail[:4].tobytes(), "little")
     if size > end - _TAIL_BYTES:
         raise CorruptParquet("the footer is longer than the file")
-    data = read_at(file, end - _TAIL_BYTES - size, size)
-    try:
-        groups, columns, end = thrift.count_footer(data)
-        if end < 0 or groups * columns > data.size:  # a column takes at least a byte
-            raise CorruptParquet("the footer is damaged")
-        rows = np.empty(groups, np.int64)
-        numbers = np.empty((groups, columns, thrift.COLUMN_FIELDS), np.int64)
-        if thrift.read_footer(data, rows, numbers) < 0 or (rows < 0).any():
-            raise CorruptParquet("the footer is damaged")
-        return Footer(rows.tolist(), numbers)
-    finally:
-        wipe(data)  # statistics quote values
+    return read_at(file, end - _TAIL_BYTES - size, size)
+
+
+def parse_footer(data: NDArray[np.uint8]) -> Footer:
+    """Return row groups and columns of a footer.
+
+    Raises:
+        CorruptParquet: The footer is not valid.
+    """
+    from panstream.primitives.kernels.sources import parquet_thrift as thrift
+
+    groups, columns, end = thrift.count_footer(data)
+    if end < 0 or groups * columns > data.size:  # a column takes at least a byte
+        raise CorruptParquet("the footer is damaged")
+    rows = np.empty(groups, np.int64)
+    numbers = np.empty((groups, columns, thrift.COLUMN_FIELDS), np.int64)
+    if thrift.read_footer(data, rows, numbers) < 0 or (rows < 0).any():
+        raise CorruptParquet("the footer is damaged")
+    return Footer(rows.tolist(), numbers)
 
 
 def read_at(file: io.RawIOBase, start: int, size: int) -> NDArray[np.uint8]:

@@ -120,3 +120,21 @@ def gather_views(
         if length > _INLINE:
             source = addresses[views[i, 2]] + np.uint64(views[i, 3])
         copy_bytes(target + np.uint64(offsets[i]), source, length)
+
+
+# One pass without branches; pyarrow would check offsets in one pass and narrow them in another.
+@njit(cache=True, nogil=True)
+def narrow_offsets(offsets: NDArray[np.int64], size: int, narrow: NDArray[np.int32]) -> bool:
+    """Write offsets from the first one on in 32 bits; return whether they ascend within ``size`` bytes and fit.
+
+    ``offsets`` and ``narrow`` have one entry at least.
+    """
+    start = offsets[0]
+    last = start
+    is_valid = start >= 0
+    for i in range(offsets.size):
+        offset = offsets[i]
+        is_valid &= offset >= last
+        last = offset
+        narrow[i] = np.int32(offset - start)
+    return bool(is_valid and last <= size and last - start < np.int64(1 << 31))

@@ -4,6 +4,7 @@ word of them.
 
 import datetime
 import io
+import itertools
 import os
 from pathlib import Path
 
@@ -14,8 +15,11 @@ import pytest
 
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.sources import FileSource
+from panstream.engine.sources.formats.arrow_columns import from_arrow
 from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.errors import SourceError
+from panstream.primitives.inputs.argument import read_only
+from panstream.primitives.kernels.arrow_gather import narrow_offsets
 from tests.engine.runtime.streams import good
 
 N = 1000
@@ -277,3 +281,39 @@ def test_columns_that_do_not_fit(tmp_path: Path) -> None:
             batches(path)
         with pytest.raises(SourceError, match=f"{path.name} has no column 'n'"):
             batches(path, RowSchema(columns={"n": "int"}))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "is_valid"),
+    [
+        ([0, 1, 3, 6], True),
+        ([2, 2, 2, 2], True),
+        ([6, 6, 6, 6], True),
+        ([0, 1, 3, 7], False),
+        ([-1, 1, 3, 6], False),
+        ([0, 3, 1, 6], False),
+        ([0, 2**40, 3, 6], False),
+        ([2**62, 2**62, 2**62, 2**62], False),
+        ([-(2**63), -(2**63), 0, 6], False),
+    ],
+)
+def test_wide_offsets_are_narrowed_within_their_data(offsets: list[int], is_valid: bool) -> None:
+    """Slices and missing values, too: what lies before the first offset belongs to somebody else."""
+    data = b"abcdef"
+    wide = np.array(offsets, np.int64)
+    assert narrow_offsets(read_only(wide), len(data), np.empty(4, np.int32)) == is_valid
+    if not 0 <= offsets[0] <= offsets[-1] <= len(data):
+        return  # pyarrow makes no such array
+    for kind, validity in itertools.product((pa.large_string(), pa.large_binary()), (pa.py_buffer(b"\x05"), None)):
+        array = pa.Array.from_buffers(kind, 3, [validity, pa.py_buffer(wide), pa.py_buffer(data)])
+        schema = RowSchema(columns={"text": "string" if kind == pa.large_string() else "binary"})
+        for part in (array, array[1:]) if is_valid else (array,):
+            batch = pa.RecordBatch.from_arrays([part], ["text"])
+            if is_valid:
+                rows = from_arrow(batch, schema, owned=False)
+                assert rows.columns.column("text").to_pylist() == part.to_pylist()
+                rows.wipe()
+                assert array.buffers()[2].to_pybytes() == data
+            else:
+                with pytest.raises(SourceError, match="points outside its data"):
+                    from_arrow(batch, schema)

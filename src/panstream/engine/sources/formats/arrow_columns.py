@@ -17,6 +17,7 @@ from panstream.engine.rows.row_batch import Codes, RowBatch, RowSchema, arrow_ty
 from panstream.engine.rows.wiping import NOTHING_BORROWED, BorrowedMemory, wipe_unused
 from panstream.engine.sources.formats.text_columns import parse, validate_utf8, without_views
 from panstream.errors import SourceError
+from panstream.primitives.inputs.argument import read_only
 
 _INTEGER_TYPES = {kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
 _INTEGER_TYPES |= {kind.id for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())}
@@ -37,6 +38,7 @@ _READ = {
     "date": _DATE | _TEXT,
 }
 _OFFSETS = {pa.string(): np.int32, pa.binary(): np.int32, pa.large_string(): np.int64, pa.large_binary(): np.int64}
+_NARROW = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
@@ -101,6 +103,30 @@ def _has_valid_offsets(array: Any) -> bool:
     return bool(in_order and offsets[0] >= 0 and offsets[-1] <= (0 if data is None else data.size))
 
 
+def _narrowed(array: Any) -> Any:
+    """Return strings with offsets of 64 bits as strings with 32 bits, which share their data.
+
+    Raises:
+        ArrowInvalid: An offset is out of bounds, or the strings have more than 2 GB.
+    """
+    from panstream.primitives.kernels.arrow_gather import narrow_offsets
+
+    array.validate()
+    kind = _NARROW[array.type]
+    if not len(array):
+        return pa.nulls(0, kind)
+    _, wide, data = array.buffers()
+    size = 0 if data is None else data.size
+    offsets = np.frombuffer(wide, np.int64, len(array) + 1, 8 * array.offset)
+    narrow = np.empty(offsets.size, np.int32)
+    if not narrow_offsets(read_only(offsets), size, narrow):
+        raise pa.ArrowInvalid("an offset is not within its data")
+    valid = arrow_mask(boolean_bytes(array.is_valid())).buffers()[1] if array.null_count else None
+    first = int(offsets[0])
+    text = None if data is None else data.slice(first, int(offsets[-1]) - first)
+    return pa.Array.from_buffers(kind, len(array), [valid, pa.py_buffer(narrow), text])
+
+
 def _has_least_decimal(array: Any) -> bool:
     """Return whether a decimal is the smallest of its width: pyarrow does not detect it, and its negation overflows."""
     words = array.type.bit_width // 64
@@ -116,7 +142,7 @@ def _within(codes: Any, size: int) -> bool:
     """Return whether all codes are from 0 up to but not including ``size``."""
     if not codes.null_count:
         plain = numeric_view(codes)
-        return not plain.size or (int(plain.min()) >= 0 and int(plain.max()) < size)
+        return not plain.size or int(plain.view(f"u{plain.itemsize}").max()) < size  # a negative one is large then
     ends = compute.min_max(codes).as_py()
     return (ends["min"] or 0) >= 0 and (ends["max"] or 0) < max(1, size)
 
@@ -158,7 +184,11 @@ def _converted(arrays: Mapping[str, Any], schema: RowSchema, codes: Codes, label
     name = ""
     try:
         for name, array in arrays.items():
-            check_layout(array)
+            storage = getattr(array, "storage", array)
+            if storage.type in _NARROW:
+                array = _narrowed(storage)
+            else:
+                check_layout(array)
             columns[name], bad = _convert(array, schema.columns[name], is_user=name == schema.user)
             schema.mark(codes, bad, schema.type_error_code(name))
         return columns

@@ -84,15 +84,24 @@ def sort_rows(
         rows: The result.
     """
     none = np.int64(ends.size - 1)
+    last = ends[none]
     for run in range(windows.size):
         if windows[run] < 0:
             continue
         base = windows[run] * size
-        for row in range(starts[run], starts[run + 1]):
-            slot = _slot(base, row, keep, groups, none)
-            rows[ends[slot]] = row
-            ends[slot] += slot != none
-    rows[ends[none]] = 0
+        if groups.size:
+            for row in range(starts[run], starts[run + 1]):
+                slot = _slot(base, row, keep, groups, none)
+                rows[ends[slot]] = row
+                ends[slot] += slot != none
+        else:  # one slot, whose end stays in a register
+            end = ends[base]
+            for row in range(starts[run], starts[run + 1]):
+                is_selected = np.int64(keep[row])
+                rows[last + (end - last) * is_selected] = row  # a choice would be compiled to a branch
+                end += is_selected
+            ends[base] = end
+    rows[last] = 0
 
 
 @njit(cache=True, nogil=True)

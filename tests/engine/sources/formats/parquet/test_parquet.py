@@ -6,6 +6,7 @@ import gc
 import itertools
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest_all
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import FileSource
+from panstream.engine.sources.formats.parquet import column_decoder
 from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.errors import SourceError
+from panstream.primitives.inputs.parquet_footer import CorruptParquet
 from tests.engine.runtime.streams import config, question
 
 CODECS = ["none", *(name for name in ("snappy", "gzip", "brotli", "zstd", "lz4") if pa.Codec.is_available(name))]
@@ -129,6 +132,51 @@ def test_other_encodings_are_read(tmp_path: Path, name: str, encoding: str) -> N
     table = pa.table({"id": [f"u{row}" for row in range(400)], "number": range(400), "word": words(400, 4)})
     path = write(tmp_path / "f.parquet", table, use_dictionary=False, column_encoding={name: encoding})
     assert read(path, SCHEMA, 128) == table.to_pydict()
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+def test_strings_of_every_type_are_read_alike(tmp_path: Path, store_schema: bool) -> None:
+    """Some are decoded as dictionaries and others with wide offsets; batches of the two are joined."""
+    texts = [None if row % 7 == 0 else f"{row}-é" * (row % 5) for row in range(3000)]
+    few = words(3000, 6, kinds=5)
+    columns = {
+        "text": pa.array(texts),
+        "large": pa.array(texts, pa.large_string()),
+        "bytes": pa.array([text and text.encode() for text in texts], pa.binary()),
+        "few": pa.array(few),
+        "category": pa.array(few).dictionary_encode(),
+        "number": pa.array(range(3000)),
+        "ARROW:schema": pa.array(texts),
+    }
+    path = write(tmp_path / "f.parquet", pa.table(columns), row_group_size=1100, store_schema=store_schema)
+    kinds = dict.fromkeys(columns, "string") | {"bytes": "binary", "number": "int"}
+    for names in (columns, ["text"], ["few"], ["bytes", "few"], ["ARROW:schema"], ["number", "text"]):
+        schema = RowSchema(columns={name: kinds[name] for name in names})
+        for rows in (450, 3000):
+            assert read(path, schema, rows) == {name: columns[name].to_pylist() for name in names}
+
+
+def test_types_that_only_the_arrow_schema_knows_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"word": ["a"], "wait": pa.array([3], pa.duration("s"))})
+    path = write(tmp_path / "f.parquet", table)
+    with pytest.raises(SourceError, match="column 'wait' is declared int"):
+        ParquetFile(path, RowSchema(columns={"word": "string", "wait": "int"}), rows=10)
+
+
+def test_columns_are_joined_whatever_the_length_of_their_batches() -> None:
+    def parts(name: str, *ends: int) -> Iterator[Any]:
+        yield from (pa.record_batch({name: range(*between)}) for between in itertools.pairwise((0, *ends)))
+
+    joined = [*column_decoder._joined([parts("a", 3, 4, 9), parts("b", 1, 9)], ["b", "a"])]
+    assert [batch.num_rows for batch in joined] == [1, 2, 1, 5]
+    table = pa.Table.from_batches(joined)
+    assert table.to_pydict() == {"b": [*range(9)], "a": [*range(9)]}
+    left = pa.record_batch({"b": range(9)})
+    short = column_decoder._joined([parts("a", 3), iter([left])], ["a", "b"])
+    assert next(short).num_rows == 3
+    with pytest.raises(CorruptParquet):
+        next(short)
+    assert left.column("b").to_pylist() == [0, 1, 2, 0, 0, 0, 0, 0, 0]  # what nobody has taken over is overwritten
 
 
 def test_columns_whose_names_begin_alike_are_told_apart(tmp_path: Path) -> None:

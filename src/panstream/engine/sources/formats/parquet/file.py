@@ -11,16 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from panstream.engine.arrow import pa
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array
 from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
+from panstream.engine.sources.formats.parquet.column_decoder import ColumnDecoder, read_metadata
 from panstream.engine.sources.formats.parquet.page_limits import LARGEST_PAGE_BYTES, chunk_range, measure_pages
 from panstream.engine.sources.hive_columns import PathColumns
 from panstream.engine.sources.object_stores import RemoteBytes, RemoteFile
 from panstream.errors import SourceError
-from panstream.primitives.inputs.parquet_footer import CorruptParquet, Footer, footer_of
+from panstream.primitives.inputs.parquet_footer import CorruptParquet, Footer, footer_bytes, parse_footer
+from panstream.primitives.memory.scratch import wipe
 
 _FIELD_ID = b"PARQUET:field_id"
 _MIN_BUFFER_BYTES = 1 << 15  # read from the file at once, per column
@@ -76,26 +81,29 @@ class ParquetFile:
         def source() -> Any:
             return path if isinstance(path, Path) else pa.PythonFile(self._headers, "r")
 
-        self._footer: Footer = self._guarded(lambda: footer_of(self._headers))
-        metadata = self._guarded(lambda: parquet.read_metadata(source()))
-        # Not ``metadata.schema``: its reference cycle would hold the statistics, which quote values, in memory.
-        parquet_schema = parquet.ParquetSchema(metadata)
-        arrow_schema = self._guarded(parquet_schema.to_arrow_schema)
-        self._whole_schema = schema
-        self._from_path = PathColumns(values, arrow_schema.names, schema, self._name)
-        self._schema = self._from_path.schema
-        check_types(arrow_schema, self._schema, self._name)
-        self._check_field_ids(arrow_schema, field_ids)
-        self._columns = self._guarded(lambda: self._columns_by_name(parquet_schema))
-        self._file = self._guarded(
-            lambda: parquet.ParquetFile(
-                source(),
-                metadata=metadata,
-                buffer_size=min(max(_MIN_BUFFER_BYTES, _ROW_BYTES * self._rows), _MAX_BUFFER_BYTES),
-                pre_buffer=False,
-                read_dictionary=[name for name, column in self._columns if self._is_repetitive(name, column)],
+        footer: NDArray[np.uint8] = self._guarded(lambda: footer_bytes(self._headers))
+        try:
+            self._footer: Footer = self._guarded(lambda: parse_footer(footer))
+            # Not ``metadata.schema``: its reference cycle would hold the statistics, which quote values, in memory.
+            parquet_schema = self._guarded(lambda: parquet.ParquetSchema(read_metadata(footer)))
+            arrow_schema = self._guarded(parquet_schema.to_arrow_schema)
+            self._whole_schema = schema
+            self._from_path = PathColumns(values, arrow_schema.names, schema, self._name)
+            self._schema = self._from_path.schema
+            check_types(arrow_schema, self._schema, self._name)
+            self._check_field_ids(arrow_schema, field_ids)
+            self._columns = self._guarded(lambda: self._columns_by_name(parquet_schema))
+            self._decoder: ColumnDecoder = self._guarded(
+                lambda: ColumnDecoder(
+                    source,
+                    footer,
+                    list(self._schema.columns),
+                    repetitive=[name for name, column in self._columns if self._is_repetitive(name, column)],
+                    buffer_size=min(max(_MIN_BUFFER_BYTES, _ROW_BYTES * self._rows), _MAX_BUFFER_BYTES),
+                )
             )
-        )
+        finally:
+            wipe(footer)  # statistics quote values
 
     @property
     def total_rows(self) -> int:
@@ -120,7 +128,7 @@ class ParquetFile:
     def close(self) -> None:
         """Close both handles of the file."""
         self._headers.close()
-        self._file.close()
+        self._decoder.close()
 
     def _check_field_ids(self, arrow_schema: Any, field_ids: Mapping[str, int]) -> None:
         """Raise SourceError if a column was renamed since the file was written: the name would be another column's."""
@@ -137,8 +145,7 @@ class ParquetFile:
             self._headers.load(chunk_range(self._footer.columns[group, column]) for _, column in self._columns)
         rows_left = self._footer.rows[group]
         batch_rows = self._guarded(lambda: self._batch_rows(group), group)
-        names = list(self._schema.columns)
-        batches = self._file.iter_batches(batch_rows, row_groups=[group], columns=names, use_threads=False)
+        batches = self._decoder.batches(group, batch_rows)
 
         def next_piece() -> RowBatch | None:
             batch = next(batches, None)
