@@ -83,6 +83,7 @@ class ColumnDecoder:
     def batches(self, group: int, rows: int) -> Iterator[Any]:
         """Yield a row group as record batches of at most ``rows`` rows."""
         parts = [(file, names) for file, names in zip(self._files, self._parts, strict=True) if names]
+        parts = parts or [(self._files[0], [])]  # all columns come from the path
         readers = [
             file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False) for file, names in parts
         ]
