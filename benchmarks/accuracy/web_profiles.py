@@ -1,11 +1,15 @@
 """The profiles of `panstream web`: what one visitor loses, which questions are useful, how exact, and whether it is so.
 
-    python -m benchmarks.accuracy.web_profiles [--runs 100] [--data DIRECTORY] [--out FILE]
+    python -m benchmarks.accuracy.web_profiles [--runs 100] [--data DIRECTORY] [--copies 5] [--out FILE]
 
 First what is planned at 1,000, 10,000 and 100,000 visitors a day. Then the page views of a real log (NASA, 1 August
 1995; the bundled sample, or all of it if DIRECTORY has nasa_19950801.tsv.gz) are sent as beacons, with and
 without numbers of browsers and to two machines, and answers are compared with counts made one by one. A cap leaves
 out what one browser sends beyond it: intervals are about what is counted, and the bias is how much less that is.
+
+With ``--copies`` the counter is measured on so many copies of the log's visitors, as a larger site would see them, and
+on a second log of which no default was chosen: the messages of the busiest day of a social network, if DIRECTORY has
+CollegeMsg.txt.gz; a message is a page view, and whom it is to is the page.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ from panstream.privacy.rounding import rounded_up
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "data" / "nasa_19950801.log.gz"
 NASA = "nasa_19950801.tsv.gz"
+MESSAGES = "CollegeMsg.txt.gz"
 SIZES = (1_000, 10_000, 100_000)
 PROFILES = ("default", "counter", "two machines")
 TOP = 10
@@ -131,6 +136,19 @@ def _of_table(lines: Iterable[str]) -> Iterator[VIEW]:
         page = row["url"].partition("?")[0]
         if row["method"] == "GET" and row["response"] in ("200", "304") and not _FILE.search(page):
             yield row["host"], page, float(row["time"])
+
+
+def messages_of(path: Path) -> list[VIEW]:
+    """Return the messages of the busiest day, as page views of their senders."""
+    with gzip.open(path, "rt") as lines:
+        rows = [(sender, f"/{int(to) % 8}/{to}", float(time)) for sender, to, time in map(str.split, lines)]
+    busiest = Counter(int(time // 86_400) for _, _, time in rows).most_common(1)[0][0]
+    return sorted((row for row in rows if row[2] // 86_400 == busiest), key=lambda view: view[2])
+
+
+def copied(views: list[VIEW], copies: int) -> list[VIEW]:
+    """Return the views of so many sites with the same visitors, each of whom is another one."""
+    return [(f"{host} {copy}", page, time) for host, page, time in views for copy in range(copies)]
 
 
 def beacons(views: list[VIEW], config: Config) -> pa.RecordBatch:
@@ -230,9 +248,9 @@ def _engine(config: Config, clock: Callable[[], float]) -> Iterator[Engine]:
             yield engine
 
 
-def measured(views: list[VIEW], profile: str, runs: int) -> str:
+def measured(views: list[VIEW], profile: str, runs: int, visitors: int = 2_000) -> str:
     everything = truths(views, None)
-    config = day_config(profile, 2_000)
+    config = day_config(profile, visitors)
     caps = {query.name: query.contributions for query in config.queries}
     found = measure(views, config, runs)
     rows = []
@@ -241,10 +259,22 @@ def measured(views: list[VIEW], profile: str, runs: int) -> str:
         whole = everything[query, name]
         inside = sum(low <= truth <= high for _, low, high in answers)
         mean = sum(value for value, _, _ in answers) / runs
+        reach = sum(high - low for _, low, high in answers) / (2 * runs)
         bias = "" if truth == whole else f"{100 * (truth / whole - 1):+.1f}%"
-        rows.append((query, name[:40], f"{whole:,}", f"{truth:,}", bias, f"{mean:,.0f}", str(inside)))
-    head = ("question", "name", "all", "counted", "bias of cap", "answer, mean", f"inside, of {runs}")
-    return format_table(f"{profile}: a real log of {len(views):,} page views", head, rows, right=(2, 3, 4, 5, 6))
+        rows.append(
+            (
+                query,
+                name[:40],
+                f"{whole:,}",
+                f"{truth:,}",
+                bias,
+                f"{mean:,.0f}",
+                f"±{100 * reach / max(whole, 1):.0f}%",
+                str(inside),
+            )
+        )
+    head = ("question", "name", "all", "counted", "bias of cap", "answer, mean", "95%", f"inside, of {runs}")
+    return format_table(f"{profile}: a real log of {len(views):,} page views", head, rows, right=(2, 3, 4, 5, 6, 7))
 
 
 def main() -> None:
@@ -252,9 +282,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--data", type=Path, help=f"where {NASA} is; without it, the bundled sample")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--copies", type=int, help="measure the counter on so many copies of the visitors, only")
     given = parser.parse_args()
     views = views_of(SAMPLE if given.data is None else given.data / NASA)
-    text = "\n\n".join([planned(), *(measured(views, profile, given.runs) for profile in PROFILES)])
+    if given.copies is not None:
+        logs = [views, *([] if given.data is None else [messages_of(given.data / MESSAGES)])]
+        larger = [copied(log, given.copies) for log in logs]
+        text = "\n\n".join(measured(log, "counter", given.runs, len({host for host, _, _ in log})) for log in larger)
+    else:
+        text = "\n\n".join([planned(), *(measured(views, profile, given.runs) for profile in PROFILES)])
     print(text)
     if given.out is not None:
         given.out.write_text(text + "\n")

@@ -268,7 +268,9 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
     yield loss
     names = ["unit", "adjacency", "window"]
     spent = GaugeMetricFamily(
-        "panstream_ledger_epsilon", "Most that one unit can have lost to all queries; +Inf: not bounded.", labels=names
+        "panstream_ledger_epsilon",
+        "The losses of one unit to all queries, added up as if every state were copied; +Inf: not bounded.",
+        labels=names,
     )
     limit = GaugeMetricFamily("panstream_ledger_limit", "The declared budget.", labels=names)
     for total in engine.ledger.totals():

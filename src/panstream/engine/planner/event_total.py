@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.errors import InvalidParameter
 from panstream.privacy.composition import zcdp_epsilon
+from panstream.privacy.ledger import LedgerTotal
 from panstream.privacy.rounding import round_up, sum_rounded_up
 
 
@@ -39,3 +41,21 @@ def event_loss(plans: Sequence[QueryPlan], delta: float) -> tuple[float, float]:
         return sum_rounded_up(pure), sum_rounded_up(deltas)
     together = round_up(zcdp_epsilon(sum_rounded_up(rhos), delta))
     return sum_rounded_up([*pure, together]), sum_rounded_up([*deltas, delta])
+
+
+def compose_events(total: LedgerTotal, plans: Sequence[QueryPlan]) -> LedgerTotal:
+    """Return the total of one row with losses of zCDP composed instead of added up, at the same delta, if that is less.
+
+    Args:
+        total: A total of the ledger, which adds up the epsilons of all queries; of another unit, it is returned as it
+            is.
+        plans: The queries that it is of.
+    """
+    of_events = [plan for plan in plans if plan.claim.unit == "event" and plan.claim.adjacency == total.adjacency]
+    delta = sum_rounded_up(plan.claim.delta for plan in of_events)
+    if total.unit != "event" or total.reason or not delta:
+        return total
+    composed, composed_delta = event_loss(of_events, delta)
+    names = {plan.config.name for plan in of_events}
+    epsilon = sum_rounded_up([composed, *(loss for name, loss in total.parts if name not in names)])
+    return replace(total, epsilon=epsilon) if epsilon < total.epsilon and composed_delta <= total.delta else total

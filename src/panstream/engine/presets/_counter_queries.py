@@ -10,19 +10,35 @@ from panstream.engine.presets._website_queries import (
     DAY,
     HOUR,
     MONTH,
+    SECONDS,
     UTM_QUESTIONS,
+    VISITORS,
     WEEK,
     WebsiteQuery,
 )
 
 DELTA = 1e-6
 _MEMORY = 1 << 21  # bytes of a list of names
-# The most rows of one browser in a window: rows above that are not counted, which makes answers too small. In a day,
-# 8 page views are 96% of all if their number is geometric with a mean of 3, and 4 are 80%.
-_VIEWS = {HOUR: 5, DAY: 8, WEEK: 12, MONTH: 18}
-_LISTS = {DAY: 4, WEEK: 6, MONTH: 9}
-_OTHERS = {DAY: 2, WEEK: 3, MONTH: 5}
-_ONE = {HOUR: 1, DAY: 1, WEEK: 1, MONTH: 1}
+# The most rows of one browser in a window; rows above that are not counted, which makes answers too small. The more
+# visitors a site has, the smaller noise is beside its figures, so more rows may count: with these, the error that is
+# expected of a cap and that of the noise are about equal (benchmarks.accuracy.web_profiles).
+_SIZES = (3_000, 10_000, 50_000)  # visitors a day from which the next caps hold
+_VIEWS = (
+    {HOUR: 5, DAY: 8, WEEK: 12, MONTH: 18},
+    {HOUR: 5, DAY: 12, WEEK: 18, MONTH: 24},
+    {HOUR: 5, DAY: 16, WEEK: 24, MONTH: 36},
+    {HOUR: 8, DAY: 32, WEEK: 48, MONTH: 64},
+)
+_LISTS = (
+    {DAY: 4, WEEK: 6, MONTH: 9},
+    {DAY: 6, WEEK: 9, MONTH: 14},
+    {DAY: 6, WEEK: 12, MONTH: 18},
+    {DAY: 8, WEEK: 12, MONTH: 18},
+)
+_OTHERS = ({DAY: 2, WEEK: 3, MONTH: 5},) * 4
+_ONE = ({HOUR: 1, DAY: 1, WEEK: 1, MONTH: 1},) * 4
+_TAIL = (0.9, 1.17)  # of the rows of one visitor, from a day of a public log with 4 page views a visitor
+_ROWS = {"view": "page views", "event": "events", "load": "load times"}
 _COUNTERS = {  # what browsers number, and how many rows count
     "visitors per day": ("view", _ONE),
     "visitors per week": ("view", _ONE),
@@ -46,8 +62,33 @@ _COUNTERS = {  # what browsers number, and how many rows count
 }
 
 
-def with_counters(questions: Iterable[WebsiteQuery]) -> list[WebsiteQuery]:
+def share_beyond(question: WebsiteQuery, window: str, cap: int) -> float:
+    """Return the share of the rows that are expected to be more than ``cap`` of one visitor in a window.
+
+    Page views are not spread evenly: a visitor with many is likely to have more. The formula fits a day of a real log.
+    """
+    if cap == 1:
+        return 0.0  # the first row stands for its visitor
+    rows = max(1.0, question.daily * SECONDS[window] / SECONDS[DAY] / VISITORS[window])
+    scale, exponent = _TAIL
+    return float((1.0 + cap / (scale * rows)) ** -exponent)
+
+
+def what_is_counted(question: WebsiteQuery, window: str) -> str:
+    """Return what an answer counts if a cap leaves rows out, and how many are expected to be; else nothing."""
+    cap = question.caps[question.windows.index(window)] if question.counter else 0
+    if cap <= 1:
+        return ""
+    span = {HOUR: "hour", DAY: "day"}.get(window, window)
+    text = f"at most {cap} {_ROWS.get(question.counter, 'rows')} per visitor and {span}"
+    if question.kind == "timing":
+        return text
+    return f"{text}; about {share_beyond(question, window, cap):.0%} of all are expected to be more than that"
+
+
+def with_counters(questions: Iterable[WebsiteQuery], visitors: int) -> list[WebsiteQuery]:
     """Return the queries about rows that browsers number; the first row of a window stands for its visitor."""
+    size = sum(visitors >= larger for larger in _SIZES)
     counted = []
     for asked in questions:
         question = asked
@@ -61,7 +102,7 @@ def with_counters(questions: Iterable[WebsiteQuery]) -> list[WebsiteQuery]:
                 sql=question.sql.replace("COUNT(DISTINCT visitor)", "COUNT(*)"),
                 keys={**keys, "delta": DELTA, **({"memory": _MEMORY} if question.kind == "names" else {})},
                 counter=counter,
-                caps=tuple(caps[window] for window in question.windows),
+                caps=tuple(caps[size][window] for window in question.windows),
             )
         )
     return counted

@@ -109,7 +109,7 @@ class WebsiteSpec:
     def questions(self) -> list[WebsiteQuery]:
         """Return all questions about the site, useful or not."""
         questions = website_queries(self.sections, self.campaigns, self.countries, self.pages, self.utm)
-        return with_counters(questions) if self.counter else questions
+        return with_counters(questions, self.visitors) if self.counter else questions
 
     def sections_of_file(self) -> dict[str, Any]:
         """Return the configuration without its queries, as plain values."""

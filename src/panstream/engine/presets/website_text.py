@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from panstream.engine.presets._counter_queries import what_is_counted
 from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
 from panstream.errors import InvalidParameter
 from panstream.primitives.toml_config import toml_lines
@@ -68,6 +69,14 @@ def to_text(proposal: Proposal) -> str:
             f"one page view, the other questions together: epsilon {rounded_up(epsilon)}"
             f"{f', delta {delta:.0e}' if delta else ''}",
         ]
+    capped = [(one.question.name, what_is_counted(one.question, one.window)) for one in proposal.asked]
+    if any(what for _, what in capped):
+        lines += [
+            "",
+            "what these answers count, so that they are smaller than all that comes (shares as in a real log):",
+        ]
+        lines += [f"  {names}: {what}" for names, what in _by_reason(capped) if what]
+        lines += [""]
     lines += [
         "a visitor is an address with a user agent and a language, not a person: people who share all of these are",
         "  counted once, and someone who changes one of them is counted again",
@@ -93,7 +102,9 @@ def to_toml(proposal: Proposal) -> str:
         lines += ["", "[two_party]", *toml_lines(file["two_party"])]
     for candidate in proposal.asked:
         about = f"# protects one {candidate.protects}; 95% error at about {candidate.size:,}: {candidate.exactness}"
-        lines += ["", about, "[[query]]", *toml_lines(candidate.keys)]
+        what = what_is_counted(candidate.question, candidate.window)
+        counts = [f"# counts {what}"] if what else []
+        lines += ["", about, *counts, "[[query]]", *toml_lines(candidate.keys)]
     if proposal.left_out:
         lines += ["", "# Left out:", *(f"# {names}: {why}" for names, why in _by_reason(proposal.left_out))]
     lines += ["", "# Printed by panstream statement and on /privacy: fill it in.", "[statement]"]

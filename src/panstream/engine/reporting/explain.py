@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from inspect import cleandoc
+from textwrap import wrap
 from typing import Any
 
 from panstream.core.algorithm import proof_reference
@@ -13,8 +14,10 @@ from panstream.core.estimate import format_number
 from panstream.engine.config.config import Config, QueryConfig, StreamConfig
 from panstream.engine.config.statement import Intake
 from panstream.engine.planner.accuracy import accuracy_warning, expected_errors
+from panstream.engine.planner.event_total import compose_events
 from panstream.engine.planner.open_domain import having_warning, listing_threshold_text, top_items_for
 from panstream.engine.planner.person_division import divide_person_budget
+from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.public_facts import CONDITIONS, INTAKES, KAFKA, step_length, with_public_facts
 from panstream.engine.planner.query_plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.engine.planner.secret_shared_rules import two_party_summary
@@ -23,6 +26,12 @@ from panstream.engine.sql.parser import Aggregate
 from panstream.errors import ConfigError
 from panstream.primitives.durations import format_duration
 from panstream.privacy.claim import weak_epsilon_warning
+from panstream.privacy.ledger import LedgerTotal
+from panstream.privacy.person_loss import PersonTotal
+from panstream.privacy.rounding import rounded_up
+
+
+_WIDTH = 100  # of what is wrapped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,13 +197,15 @@ class ConfigExplanation:
                 ("proof", proof_reference(plan.algorithm)),
             ]
             lines += ["", plan.config.name, *(_row(name, text) for name, text in rows)]
-        lines += ["", "all queries together: the most that one of each can lose"]
-        for total in planned_ledger(self.config, self.plans).totals():
-            limit = "no limit declared" if total.limit is None else f"of {total.limit:g} declared"
-            slack = f", delta {total.delta:.3g}" if total.delta else ""
-            loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}{slack}, {limit}"
-            lines.append(_row(total.protects, f"{loss} ({total.adjacency})"))
         lines += ["", *person_table(self.config, self.plans)]
+        lines += [
+            "",
+            "what the ledger adds up, for which limits per unit hold: the loss to each query, as if every state",
+        ]
+        lines += ["of it were copied"]
+        person = planned_person_total(self.config, self.plans)
+        for total in planned_ledger(self.config, self.plans).totals():
+            lines.append(_row(total.protects, _ledger_text(compose_events(total, self.plans), total, person)))
         if self.config.stream.machines:
             lines += ["", *two_party_summary(self.plans, self.config.stream.lateness, self.config.stream.cells)]
         lines += ["", "how rows arrive, and what else that makes public"]
@@ -208,6 +219,25 @@ class ConfigExplanation:
         warnings = [*self.warnings(), *self.strict_windows()]
         lines += [line for warning in warnings for line in ("", f"warning: {warning}")]
         return "\n".join(lines)
+
+
+def _ledger_text(composed: LedgerTotal, added: LedgerTotal, person: PersonTotal) -> str:
+    """Return a total in words, with how it compares to the sum of all queries and to the number of one person."""
+    if added.reason:
+        names = ", ".join(repr(name) for name, loss in added.parts if math.isinf(loss))
+        text = f"not bounded by {names}: nothing limits how often one {added.unit} has what they protect"
+        return "\n".join(wrap(f"{text} ({added.adjacency})", _WIDTH))
+    limit = "no limit declared" if added.limit is None else f"of {added.limit:g} declared"
+    slack = f", delta {added.delta:.3g}" if added.delta else ""
+    lines = [f"epsilon {added.epsilon:g}{slack}, {limit} ({added.adjacency})"]
+    if composed.epsilon < added.epsilon:
+        lines.append(f"composed by zCDP at this delta: epsilon {rounded_up(composed.epsilon)}{slack}")
+    if added.unit == "user-window" and person.epsilon < added.epsilon:
+        span = format_duration(person.period)
+        lines.append(
+            f"one copy, of the states that are open together, in any {span}: {rounded_up(person.epsilon)}, above"
+        )
+    return "\n".join(lines)
 
 
 def _accuracy_warnings(plan: QueryPlan) -> list[str]:

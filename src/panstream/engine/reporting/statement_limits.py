@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from panstream.core.algorithm import proof_reference
 from panstream.engine.config.config import Config
 from panstream.engine.config.website import OF_THE_ID
+from panstream.engine.planner.event_total import compose_events
 from panstream.engine.planner.query_plan import QueryPlan, planned_ledger
 from panstream.engine.reporting.statement_page import html_list, html_table, paragraph
 from panstream.engine.reporting.statement_words import (
@@ -101,11 +102,12 @@ def numbers_section(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]
     for plan in plans:
         bounds = _bounds(plan.claim.epsilon, plan.claim.delta)
         rows.append([plan.config.name, _unit(plan, config), *bounds, covered_intrusions_text(plan.claim)])
-    totals = planned_ledger(config, tuple(plans)).totals()
+    totals = [compose_events(total, plans) for total in planned_ledger(config, tuple(plans)).totals()]
     for total in totals:
         if not total.reason:
             protected = protected_unit(total.unit, total.window, config)
-            rows.append(["all questions together", protected, *_bounds(total.epsilon, total.delta), ""])
+            every = ", every state copied" if total.unit == "user-window" else ""
+            rows.append([f"all questions together{every}", protected, *_bounds(total.epsilon, total.delta), ""])
     guesses = [f"{guess} sure becomes" for guess, _ in _GUESSES]
     yield html_table(["question", "protects", "ε", *guesses, "break-ins covered"], rows)
     for text, names in _notes(plans).items():

@@ -267,7 +267,7 @@ SCHEMAS: dict[str, Any] = {
                         **_KIND,
                         "window": _WINDOW,
                         "protects": {**_TEXT, "description": "The unit in words: `user-window of 1 day`."},
-                        "epsilon": {**_EPSILON, "description": "What one unit can lose to all queries together."},
+                        "epsilon": {**_EPSILON, "description": "What one unit loses to each query, added up."},
                         "delta": _NUMBER,
                         "limit": {**_maybe("number"), "description": "The declared budget; null if there is none."},
                         "bounded": {**_FLAG, "description": "False where nothing bounds the total."},

@@ -16,12 +16,17 @@ export function page(store) {
     h(
       "p",
       { class: "lead" },
-      "The most that one person, event or window can lose to someone who steals the memory and reads every answer. " +
-        "An event counts towards every question that reads it; a person who may have any number of events has no " +
-        "bound. A question is charged once, when it first runs.",
+      "The most that one person, event or window can lose to someone who steals the memory and reads every answer.",
     ),
     sentence,
     audits,
+    h(
+      "p",
+      { class: "lead" },
+      "Below is what limits are checked against: the loss to each question, added up as if every window of it were " +
+        "copied, so it can be larger than the number for one person above, which is about one copy. An event counts " +
+        "towards every question that reads it. A question is charged once, when it first runs.",
+    ),
     list,
   );
   return {
