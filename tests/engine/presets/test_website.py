@@ -1,6 +1,8 @@
 """What ``panstream web`` proposes for a site of some size."""
 
 import tomllib
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from panstream.engine.config.website import Source
 from panstream.engine.planner.event_total import event_loss
 from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
-from panstream.engine.presets._website_queries import website_queries
+from panstream.engine.presets._counter_queries import share_beyond, with_counters
+from panstream.engine.presets._website_queries import DAY, website_queries
 from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
 from panstream.engine.presets.website_text import to_text, to_toml
 from panstream.engine.reporting.privacy_statement import statement
@@ -234,6 +237,30 @@ def test_a_counter_gives_one_number_for_all_questions(with_counter: Proposal) ->
     assert not config.stream.person.allow_unbounded and config.stream.user is None
     assert config.web is not None and config.web.counter and len(config.web.origins) == 1
     assert len(with_counter.asked) >= 12, "of 15"
+
+
+def test_what_a_cap_leaves_out_is_printed(with_counter: Proposal) -> None:
+    text = to_text(with_counter)
+    assert "page views per day: at most 16 page views per visitor and day; about 10% of all are expected" in text
+    assert "# counts at most 16 page views per visitor and day" in to_toml(with_counter)
+    assert "visitors per day: at most" not in text
+    assert "at most" not in to_text(propose_queries(WebsiteSpec(site="example.org", visitors=1_000)))
+
+
+def test_larger_sites_count_more_page_views_of_a_visitor() -> None:
+    """And what is expected to be left out is what is left out of a real log, to within 6 in 100."""
+    questions = {question.name: question for question in website_queries()}
+    caps = {}
+    for visitors in (1_000, 5_000, 20_000, 100_000):
+        (counted,) = with_counters([questions["page views per day"]], visitors)
+        caps[visitors] = counted.caps[0]
+    assert caps == {1_000: 8, 5_000: 12, 20_000: 16, 100_000: 32}
+    views = Counter(host for host, _, _ in views_of(SAMPLE))
+    mean = views.total() / len(views)
+    for cap in (2, 4, 8, 16, 32, 64):
+        beyond = sum(max(0, count - cap) for count in views.values()) / views.total()
+        expected = share_beyond(replace(questions["page views per day"], daily=mean), DAY, cap)
+        assert beyond == pytest.approx(expected, abs=0.06), cap
 
 
 def test_its_statement_begins_with_that_number(with_counter: Proposal) -> None:

@@ -30,7 +30,6 @@ from panstream.privacy.ledger import LedgerTotal
 from panstream.privacy.person_loss import PersonTotal
 from panstream.privacy.rounding import rounded_up
 
-
 _WIDTH = 100  # of what is wrapped
 
 
