@@ -6,15 +6,17 @@ import re
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from panstream.cli.commands.federate import _with_method
-from panstream.errors import InvalidParameter
+from panstream.errors import ConfigError, InvalidParameter, PanstreamError
 from panstream.models.federated import Federation, Holder
 from panstream.models.federated.config import METHODS, HolderConfig, RunConfig
-from panstream.models.networks import Domain, Records
-from panstream.models.networks.serialization import load, read_metadata
+from panstream.models.networks import BayesianNetwork, Domain, Records
+from panstream.models.networks.serialization import load, read_metadata, save
 from panstream.primitives.signing import read_signing_key
+from panstream.privacy.composition import per_record_epsilon
 from tests.cli.running import run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
@@ -108,7 +110,12 @@ def hospitals() -> dict[str, Records]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "pairs" else []) for name in METHODS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "pairs" else [])
+        for name in METHODS
+        if name != "distributed-parameters"
+    ],
 )
 def test_the_example_runs_with_every_method(hospitals: dict[str, Records], name: str) -> None:
     """The hospitals are in this process, with the budgets of the example; none of them refuses."""
@@ -121,6 +128,69 @@ def test_the_example_runs_with_every_method(hospitals: dict[str, Records], name:
     result = _with_method(example, name).method.run(federation)
     assert result.claim.epsilon == 1.0
     assert all(0.0 < holder.ledger.epsilon <= 1.0 + 1e-9 for holder in holders)
+
+
+def _chain(tmp_path: Path) -> tuple[Path, BayesianNetwork]:
+    """Write a network in which every attribute depends on the one before it."""
+    domain = Domain.load(RunConfig.read(EXAMPLE).domain)
+    parents = ((), *((attribute,) for attribute in range(len(domain) - 1)))
+    tables = [np.ones([domain.sizes[i] for i in (*family, child)]) for child, family in enumerate(parents)]
+    network = BayesianNetwork(domain, parents, tuple(table / table.sum(-1, keepdims=True) for table in tables))
+    save(network, tmp_path / "chain.json")
+    return tmp_path / "chain.json", network
+
+
+def test_the_parameters_of_a_structure_are_learned(tmp_path: Path, hospitals: dict[str, Records]) -> None:
+    """The structure of the file is kept, its tables are not; clipping at the holders is an option of the file."""
+    file, chain = _chain(tmp_path)
+    text = EXAMPLE.read_text().replace("data/", f"{EXAMPLE.parent}/data/")
+    chosen = f'method = "distributed-parameters"\nstructure = "{file}"\nclip_at_holder = true'
+    config = tmp_path / "run.toml"
+    config.write_text(text.replace('method = "tree"', chosen).replace("delta = 1e-6\ndomain", "domain"))
+    example = RunConfig.read(config)
+    assert example.method.clip_at_holder
+    holders = [Holder(name, records, epsilon=2.0) for name, records in hospitals.items()]
+    result = example.method.run(Federation(Domain.load(example.domain), holders, minimum=3))
+    assert result.network.parents == chain.parents
+    assert result.claim.epsilon == 1.0
+    bits = result.network.cross_entropy(hospitals["west"])
+    assert bits < chain.cross_entropy(hospitals["west"]) - 0.1
+    config.write_text(text.replace('method = "tree"', f'method = "tree"\nstructure = "{file}"'))
+    with pytest.raises(ConfigError, match="takes no structure"):
+        RunConfig.read(config)
+    with pytest.raises(InvalidParameter, match="needs structure in"):
+        _with_method(RunConfig.read(EXAMPLE), "distributed-parameters")
+
+
+def test_split_and_clipping_of_the_thesis_are_options(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    printed = 'method = "majority-voting"\nsplit = 0.3\nclip_at_holder = true'
+    text = EXAMPLE.read_text().replace("delta = 1e-6\ndomain", "domain")
+    config.write_text(text.replace('method = "tree"', printed))
+    method = RunConfig.read(config).method
+    assert (method.split, method.clip_at_holder) == (0.3, True)
+    config.write_text(text.replace('method = "tree"', 'method = "average-scores"\naverage = "median"'))
+    assert RunConfig.read(config).method.average == "median"
+    for options, words in (
+        ('method = "tree"\nsplit = 0.3', "'tree' takes no split"),
+        ('method = "noisy-statistics"\naverage = "mean"', "'noisy-statistics' takes no average"),
+        ('method = "majority-voting"\nsplit = 1.5', "split"),
+    ):
+        config.write_text(text.replace('method = "tree"', options))
+        with pytest.raises(PanstreamError, match=words):
+            RunConfig.read(config)
+
+
+def test_persons_with_several_records_share_their_epsilon(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(EXAMPLE.read_text().replace("epsilon = 1.0 ", "contributions = 4\nepsilon = 1.0 "))
+    example = RunConfig.read(config)
+    assert (example.epsilon, example.contributions) == (1.0, 4)
+    assert example.method.epsilon == per_record_epsilon(1.0, 1e-6, 4) < 0.25
+    assert _with_method(example, "noisy-statistics").method.epsilon == 0.25
+    config.write_text(EXAMPLE.read_text().replace("epsilon = 1.0 ", "contributions = 0\nepsilon = 1.0 "))
+    with pytest.raises(ConfigError, match="contributions must be at least 1"):
+        RunConfig.read(config)
 
 
 def test_help_lists_the_methods() -> None:

@@ -215,6 +215,22 @@ def test_mistakes_are_explained(words: tuple[object, ...], code: int, message: s
     assert message in run(*words, code=code).output
 
 
+def test_a_model_protects_persons_with_several_records(tmp_path: Path) -> None:
+    """Every record has a quarter of epsilon; the claim and the ledger are about the person."""
+    domain = tmp_path / "domain.toml"
+    domain.write_text('sex = ["f", "m"]\nsmoker = ["no", "yes"]\n')
+    rows = tmp_path / "rows.csv"
+    rows.write_text("sex,smoker\n" + "f,no\nm,yes\nf,yes\nm,no\n" * 100)
+    model = tmp_path / "model.json"
+    options = ("--method", "privbayes", "--contributions", "4")
+    shown = run("fit", rows, "--domain", domain, "--epsilon", "2", "--out", model, *options).output
+    assert "at most 4 record(s) of one person" in " ".join(shown.split())
+    claim = json.loads(model.read_text())["about"]["claim"]
+    assert (claim["epsilon"], claim["unit"], claim["event_epsilon"]) == (2.0, "user", 0.5)
+    words = ("fit", rows, "--domain", domain, "--epsilon", "1", "--out", model, "--contributions", "0")
+    assert "contributions must be at least 1" in run(*words, code=2).output
+
+
 @pytest.mark.slow
 def test_a_bad_row_is_named_by_number_and_never_quoted(tmp_path: Path) -> None:
     domain = tmp_path / "d.toml"

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -25,7 +26,7 @@ from panstream.privacy import (
     composition,
     group_privacy,
 )
-from panstream.privacy.composition import _zcdp_delta, zcdp_epsilon, zcdp_rho
+from panstream.privacy.composition import _zcdp_delta, claim_of_person, per_record_epsilon, zcdp_epsilon, zcdp_rho
 
 LOSSES = st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6)
 
@@ -310,3 +311,21 @@ def test_conversions_are_on_the_safe_side_and_next_to_exact(rho: float, delta: f
     assert exact_delta(rho, epsilon) <= Decimal(delta) < exact_delta(rho, epsilon * (1 - 1e-11))
     most = zcdp_rho(epsilon, delta)
     assert exact_delta(most, epsilon) <= Decimal(delta) < exact_delta(most * (1 + 1e-11), epsilon)
+
+
+@pytest.mark.parametrize("contributions", [1, 2, 7])
+@pytest.mark.parametrize("delta", [0.0, 1e-9, 1e-3])
+def test_the_records_of_a_person_lose_at_most_the_whole(delta: float, contributions: int) -> None:
+    """Pure losses add up exactly; zCDP grows with the square (Bun, Steinke 2016, Proposition 1.9)."""
+    for epsilon in (0.1, 1.0, 4.0):
+        part = per_record_epsilon(epsilon, delta, contributions)
+        if delta == 0.0:
+            assert Fraction(part) * contributions <= Fraction(epsilon)
+            assert part == pytest.approx(epsilon / contributions)
+        else:
+            whole = contributions**2 * zcdp_rho(part, delta)
+            assert whole <= zcdp_rho(epsilon, delta) * (1 + 1e-15)
+            assert whole == pytest.approx(zcdp_rho(epsilon, delta), rel=1e-6)
+    person = claim_of_person(Claim(epsilon=0.25, unit="record"), 1.0, 4)
+    assert (person.epsilon, person.unit, person.event_epsilon) == (1.0, "user", 0.25)
+    assert "at most 4 record(s) of one person" in person.note

@@ -10,12 +10,13 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.numeric_search import bisect
-from panstream.privacy.rounding import sum_rounded_up, times_rounded_up
+from panstream.privacy.rounding import round_down, sum_rounded_up, times_rounded_up
 
 _MAX_DELTA = 1 - 2**-53
 _MARGIN = 1e-12  # for conversions between rho and (epsilon, delta): far above their floating-point error
@@ -140,6 +141,39 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
         low = high
         high = 2.0 * high
     return bisect(lambda rho: _zcdp_delta(rho, epsilon) <= delta, low, high)[0] * (1.0 - _MARGIN)
+
+
+def per_record_epsilon(epsilon: float, delta: float, contributions: int) -> float:
+    """Return the epsilon of one record with which all of ``contributions`` records lose (``epsilon``, ``delta``).
+
+    Pure losses add up over the records of a person; zCDP grows with the square of their number. The delta is the same
+    for one record and for all.
+
+    >>> per_record_epsilon(1.0, 0.0, 4), round(per_record_epsilon(1.0, 1e-9, 4), 3)
+    (0.25, 0.232)
+    """
+    checks.require_at_least(1, contributions=contributions)
+    if contributions == 1 or math.isinf(epsilon):
+        return epsilon
+    if delta == 0.0:
+        return round_down(Fraction(epsilon) / contributions)
+    allowed = zcdp_rho(epsilon, delta) / contributions**2
+    return bisect(lambda part: zcdp_rho(part, delta) <= allowed, 1e-12 * epsilon, epsilon)[0] * (1.0 - _MARGIN)
+
+
+def claim_of_person(claim: Claim, epsilon: float, contributions: int | None) -> Claim:
+    """Return the claim about a person of at most ``contributions`` records, from that about one record.
+
+    Args:
+        claim: What one record loses, at ``per_record_epsilon``.
+        epsilon: What the person loses.
+        contributions: Records of one person at most; None leaves the claim as it is.
+    """
+    if contributions is None:
+        return claim
+    note = f"two tables differ in at most {contributions} record(s) of one person"
+    note = f"{claim.note}; {note}" if claim.note else note
+    return replace(claim, epsilon=max(epsilon, claim.epsilon), unit="user", note=note, event_epsilon=claim.epsilon)
 
 
 def zcdp_tail(rho: float, loss: float) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,7 +35,7 @@ def federate(
         str | None,
         typer.Option(
             help="Method to use instead of the configuration's: pairs, tree, gaussian-sums, independent, "
-            "noisy-statistics, majority-voting or noisy-model."
+            "noisy-statistics, majority-voting, noisy-model, average-scores or distributed-parameters."
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
@@ -52,6 +52,7 @@ def federate(
         from panstream.models.networks.domain import Domain
         from panstream.models.networks.records import Records
         from panstream.models.networks.serialization import save
+        from panstream.privacy.composition import claim_of_person
 
         run_config = _with_method(RunConfig.read(config), method)
         domain = Domain.load(run_config.domain)
@@ -67,6 +68,7 @@ def federate(
         ]
         federation = Federation(domain, channels, run=run_config.run, minimum=run_config.minimum, report=report)
         result = run_config.method.run(federation)
+        result = replace(result, claim=claim_of_person(result.claim, run_config.epsilon, run_config.contributions))
         typer.echo(_network(result))
         typer.echo("\n" + _spent(federation, result))
         if run_config.test is not None:
@@ -123,16 +125,24 @@ def holder_key(file: Annotated[Path, typer.Argument(help="Where to write the sig
 def _with_method(run_config: RunConfig, name: str | None) -> RunConfig:
     if name is None:
         return run_config
-    from panstream.models.federated.config import METHODS, PURE
+    from panstream.models.federated.config import METHOD_OPTIONS, METHODS, PURE, read_parents
+    from panstream.privacy.composition import per_record_epsilon
 
     if name not in METHODS:
         raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
     kind = METHODS[name]
-    shared = ("epsilon", "delta", "degree", "secure", "colluders")
-    overrides = {"delta": 0.0}  # where the configuration has none, a method must not bring its own
+    shared = ("epsilon", "delta", *METHOD_OPTIONS)
+    overrides: dict[str, Any] = {"delta": 0.0}  # where the configuration has none, a method must not bring its own
     overrides |= {key: getattr(run_config.method, key) for key in shared if hasattr(run_config.method, key)}
     if name in PURE and not overrides.get("secure"):
         del overrides["delta"]  # it comes with secure sums only
+    overrides["epsilon"] = per_record_epsilon(
+        run_config.epsilon, overrides.get("delta", 0.0), run_config.contributions or 1
+    )
+    if name == "distributed-parameters":
+        if run_config.structure is None:
+            raise InvalidParameter("method distributed-parameters needs structure in [federation], a file of a network")
+        overrides["parents"] = read_parents(run_config.structure, run_config.domain)
     return replace(
         run_config, method=kind(**{key: overrides[key] for key in overrides if key in kind.__dataclass_fields__})
     )
@@ -259,5 +269,6 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
     head = ("holder", "records", "epsilon spent", "budget", "delta", "")
     table = format_table("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})
     notes = "".join(f"; {text}" for text in (result.claim.assumption, result.claim.note) if text)
-    claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for one record of any holder"
+    whose = "one record of any holder" if result.claim.unit == "record" else "all records of one person"
+    claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for {whose}"
     return f"{table}\n\n{claim} (replace-one; run {result.run}){notes}"

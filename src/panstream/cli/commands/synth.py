@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -101,7 +102,7 @@ def _propose_domain(
 def _fit(
     rows: Annotated[Path, typer.Argument(help="The private rows: CSV, TSV, JSON lines, Parquet or Arrow.")],
     domain: Annotated[Path, typer.Option(help="Possible values (TOML or JSON): declared, not read from the rows.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss for one record.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss for one record; with --contributions for one person.")],
     out: Annotated[Path, typer.Option(help="The model file to write.")],
     delta: Annotated[float, typer.Option(help="For pairs and tree: probability of a larger loss.")] = 1e-9,
     method: Annotated[
@@ -114,6 +115,9 @@ def _fit(
     score: Annotated[str, typer.Option(help="For privbayes: gain, R, mi or F.")] = "gain",
     degree: Annotated[int | None, typer.Option(help="For privbayes with R, mi or F: parents of an attribute.")] = None,
     theta: Annotated[float, typer.Option(help="For privbayes without --degree: how visible a table must be.")] = 4.0,
+    contributions: Annotated[
+        int | None, typer.Option(help="Protect a person with at most this many records instead of one record.")
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="File that records what models and answers cost; next to the rows by default.")
     ] = None,
@@ -135,10 +139,14 @@ def _fit(
         from panstream.models.networks.privbayes import PrivBayes
         from panstream.models.networks.records import Records
         from panstream.models.networks.tree_network import TreeNetwork
+        from panstream.privacy.composition import claim_of_person, per_record_epsilon
 
         if no_ledger and (ledger is not None or budget is not None):
             raise InvalidParameter("give --no-ledger without --ledger and --budget")
         declared = Domain.load(domain)
+        slack = 0.0 if method == "privbayes" else delta
+        of_person = epsilon
+        epsilon = per_record_epsilon(epsilon, slack, 1 if contributions is None else contributions)
         learner: TreeNetwork | PairModel | PrivBayes
         if method == "privbayes":
             learner = PrivBayes(epsilon=epsilon, score=score, degree=degree, theta=theta)  # type: ignore[arg-type]
@@ -151,10 +159,15 @@ def _fit(
             if method == "auto":
                 learner = recommend_learner(epsilon, delta, len(records), declared)
             paths = [] if no_ledger else [ledger or ledger_path_for(rows)]
-            charged = charge_ledgers(paths, {f"synth fit, {method}": learner.claim()}, budget=budget)
+            charged = charge_ledgers(
+                paths,
+                {f"synth fit, {method}": claim_of_person(learner.claim(), of_person, contributions)},
+                budget=budget,
+            )
             learned = learner.fit(
                 records, progress=lambda what, done: bar.update(task, description=what, completed=done)
             )
+            learned = replace(learned, claim=claim_of_person(learned.claim, of_person, contributions))
         _write_model(out, learned)
         typer.echo(_summary(learned))
         for note in (*learned.notes, *_open_bins(declared)):

@@ -6,17 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import ConfigError, translate_errors
+from panstream.errors import ConfigError, InvalidParameter, translate_errors
 from panstream.models.federated.federated_pairs import FederatedPairs
 from panstream.models.federated.gaussian_methods import FederatedTree, GaussianSums, IndependentMarginals
 from panstream.models.federated.holder import Holder
 from panstream.models.federated.secure_sums import Roster
-from panstream.models.federated.thesis_methods import MajorityVoting, NoisyModel, NoisyStatistics
+from panstream.models.federated.thesis_methods import (
+    AverageScores,
+    DistributedParameters,
+    MajorityVoting,
+    NoisyModel,
+    NoisyStatistics,
+)
 from panstream.models.networks.domain import Domain
+from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.records import Records
+from panstream.models.networks.serialization import load as load_network
 from panstream.primitives.mutual_tls import Identity
 from panstream.primitives.signing import read_signing_key
 from panstream.primitives.toml_config import Section, load_config_file
+from panstream.privacy.composition import per_record_epsilon
 
 METHODS: dict[str, Any] = {
     "pairs": FederatedPairs,
@@ -26,11 +35,20 @@ METHODS: dict[str, Any] = {
     "noisy-statistics": NoisyStatistics,
     "majority-voting": MajorityVoting,
     "noisy-model": NoisyModel,
+    "average-scores": AverageScores,
+    "distributed-parameters": DistributedParameters,
 }
 _IDENTITY = ("certificate", "key", "authority")
 _ROSTER = ("signing_key", "members", "colluders")
-_METHOD_OPTIONS: dict[str, type] = {"degree": int, "secure": bool, "colluders": int}
-PURE = ("noisy-statistics", "majority-voting", "noisy-model")
+METHOD_OPTIONS: dict[str, type] = {
+    "degree": int,
+    "secure": bool,
+    "colluders": int,
+    "clip_at_holder": bool,
+    "split": float,
+    "average": str,
+}
+PURE = ("noisy-statistics", "majority-voting", "noisy-model", "average-scores", "distributed-parameters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +109,17 @@ class HolderAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """One federated run: the method with its budget, the domain and the holders to ask."""
+    """One federated run: the method with its budget, the domain and the holders to ask.
+
+    With ``contributions`` a person has at most this many records at all holders together, and ``epsilon`` is for all of
+    them; the method has the epsilon of one record.
+    """
 
     method: Any
+    epsilon: float  # of a person, if ``contributions`` is given, else of a record
     domain: Path
+    structure: Path | None = None
+    contributions: int | None = None
     members: tuple[HolderAddress, ...]
     minimum: int
     run: str | None
@@ -110,14 +135,18 @@ class RunConfig:
         members = tuple(_member(holder, folder) for holder in table.required("holder", list))
         remote = any(member.url is not None for member in members)
         fields = set(cls.__dataclass_fields__) - {"members", "identity"}
-        allowed_keys = {*fields, "epsilon", "delta", *_METHOD_OPTIONS, *(_IDENTITY if remote else ())}
+        allowed_keys = {*fields, "epsilon", "delta", *METHOD_OPTIONS, *(_IDENTITY if remote else ())}
         run = Section("[federation]", table.required("federation", dict), allowed_keys)
         if len({member.name for member in members}) != len(members) or not members:
             raise ConfigError("[[holder]] must be given at least once, each with a name of its own")
         test = run.optional("test", str)
+        structure = run.optional("structure", str)
         return cls(
-            method=_method(run),
+            method=_method(run, folder),
+            epsilon=run.required("epsilon", float),
+            contributions=run.optional("contributions", int),
             domain=folder / run.required("domain", str),
+            structure=None if structure is None else folder / structure,
             members=members,
             minimum=run.optional("minimum", int, len(members)),
             run=run.optional("run", str),
@@ -141,7 +170,7 @@ def _identity(section: Section, folder: Path) -> Identity:
     return Identity(certificate=certificate, key=key, authority=authority)
 
 
-def _method(run: Section) -> Any:
+def _method(run: Section, folder: Path) -> Any:
     name = run.optional("method", str, "tree")
     if name not in METHODS:
         raise ConfigError(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
@@ -149,11 +178,35 @@ def _method(run: Section) -> Any:
     delta = run.optional("delta", float, 0.0)
     if delta or name not in PURE:
         options["delta"] = delta
-    options |= {key: run.optional(key, kind) for key, kind in _METHOD_OPTIONS.items() if run.has(key)}
-    surplus = next((key for key in _METHOD_OPTIONS if key in options), "delta")
+    contributions = run.optional("contributions", int, 1)
+    options["epsilon"] = translate_errors(
+        lambda: per_record_epsilon(options["epsilon"], delta, contributions), InvalidParameter, ConfigError
+    )
+    options |= {key: run.optional(key, kind) for key, kind in METHOD_OPTIONS.items() if run.has(key)}
+    if name == "distributed-parameters":
+        if not run.has("structure"):
+            raise ConfigError("method 'distributed-parameters' needs structure, a file of a network")
+        options["parents"] = read_parents(folder / run.required("structure", str), folder / run.required("domain", str))
+    elif run.has("structure"):
+        raise ConfigError(f"method {name!r} takes no structure: it learns one")
+    surplus = next((key for key in options if key not in METHODS[name].__dataclass_fields__), "delta")
     return translate_errors(
         lambda: METHODS[name](**options), TypeError, lambda _: ConfigError(f"method {name!r} takes no {surplus}")
     )
+
+
+def read_parents(file: Path, domain: Path) -> tuple[tuple[int, ...], ...]:
+    """Return the structure of a stored network over the domain of a run.
+
+    Raises:
+        ConfigError: The file holds a mixture, or a network of other attributes.
+    """
+    network = load_network(file)
+    if isinstance(network, Mixture):
+        raise ConfigError("structure must be the file of a network, not of a mixture of trees")
+    if network.domain.names != Domain.load(domain).names:
+        raise ConfigError("structure must be a network of the attributes in domain, in the same order")
+    return network.parents
 
 
 def _member(values: Any, folder: Path) -> HolderAddress:
