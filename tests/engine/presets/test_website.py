@@ -70,11 +70,11 @@ def test_the_text_tells_errors_units_and_losses(small: Proposal) -> None:
     for expected in (
         "1,000/day",
         "100,000/day",
-        "visitor's 7 days",
+        "visitor's week",
         "2e-07",
         "not bounded",
         "Nothing is stored in browsers.",
-        "one visitor, any 30 days, the questions about visitors, one intrusion: epsilon 4",
+        "one visitor, any 30 days, the questions about visitors, one intrusion: epsilon 3.99",
         "one page view, the other questions together: epsilon ",
         "left out",
         "not a person",

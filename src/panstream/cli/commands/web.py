@@ -28,6 +28,9 @@ def web(
             "2 to all."
         ),
     ] = None,
+    time_zone: Annotated[
+        str, typer.Option(help="The site's time zone, such as Europe/Berlin: days, weeks and months are those there.")
+    ] = "UTC",
     counter: Annotated[
         bool,
         typer.Option(
@@ -116,6 +119,7 @@ def web(
             visitors=visitors_per_day,
             person=person,
             counter=counter,
+            time_zone=time_zone,
             page_view=page_view,
             source="beacon" if logs is None else "log",
             sections=tuple(section or ()),

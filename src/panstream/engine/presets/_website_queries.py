@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from panstream.engine.config.website import LOG_MADE, MADE, Source
@@ -13,10 +14,14 @@ HOUR = "1 hour"
 DAY = "1 day"
 WEEK = "7 days"
 MONTH = "30 days"
+# Units of the calendar, in a site's time zone.
+LOCAL = {DAY: "day", WEEK: "week", MONTH: "month"}
 SECONDS = {HOUR: 3600.0, DAY: 86400.0, WEEK: 604800.0, MONTH: 2592000.0}
+SECONDS |= {"day": SECONDS[DAY], "week": SECONDS[WEEK], "month": 30.4 * SECONDS[DAY]}  # of a typical one
+SPANS = {HOUR: "hour", DAY: "day", WEEK: "7 days", MONTH: "30 days"} | {unit: unit for unit in LOCAL.values()}
 # Distinct visitors of a window per daily visitor. Assumed, to size states and predict errors: visitors return, so a
 # week has fewer distinct ones than seven days.
-VISITORS = {HOUR: 1 / 12, DAY: 1.0, WEEK: 5.0, MONTH: 15.0}
+VISITORS = {HOUR: 1 / 12, DAY: 1.0, WEEK: 5.0, MONTH: 15.0, "day": 1.0, "week": 5.0, "month": 15.0}
 STREAM = "web"
 DEVICES = ("desktop", "mobile", "tablet", "other")
 UTM_QUESTIONS = {"source": "sources", "medium": "mediums", "term": "terms", "content": "contents"}
@@ -58,6 +63,11 @@ _SHOWN = 20  # names of a list
 VIEW_DELTA = 1e-6  # of all lists of names that a page view is in
 _LISTS = 5  # of page views, unless further ones are asked for
 _GROUP_BYTES = 1 << 16  # of the state of one group of visitors
+
+_PART = 0.25  # largest useful error, as a share of the count
+NAME = 0.05  # share of the events from which a name must be listed
+GROUP = 0.1  # share of the events of a typical group
+_TYPICAL = 1_000.0  # milliseconds that a page takes to load
 
 Kind = Literal["visitors", "visitor groups", "count", "groups", "names", "timing"]
 
@@ -203,6 +213,11 @@ def website_queries(
     ]
 
 
+def in_local_time(questions: Iterable[WebsiteQuery]) -> list[WebsiteQuery]:
+    """Return the queries with units of the calendar instead of days, weeks and months of fixed lengths."""
+    return [replace(each, windows=tuple(LOCAL.get(window, window) for window in each.windows)) for each in questions]
+
+
 def columns_of(source: Source, *, counter: bool = False) -> dict[str, str]:
     """Return the columns of a stream of beacons, with or without numbers of browsers, or of an access log."""
     if counter:
@@ -213,3 +228,22 @@ def columns_of(source: Source, *, counter: bool = False) -> dict[str, str]:
 
 
 UNASKED = {"log": ("countries", "load time", "events")}  # an access log lacks their columns
+
+
+def useful_error(question: WebsiteQuery, size: int) -> float:
+    """Return the largest useful error; of a list of names, the threshold from which a name is listed."""
+    if question.kind == "names":
+        return NAME * size
+    if question.kind == "timing":
+        return _PART * _TYPICAL
+    return _PART * (GROUP if question.kind in ("groups", "visitor groups") else 1.0) * size
+
+
+def in_window(window: str) -> str:
+    """Return the words for a count in a window.
+
+    >>> in_window("1 day"), in_window("week"), in_window("30 days")
+    ('in a day', 'in a week', 'in 30 days')
+    """
+    span = SPANS[window]
+    return f"in {'' if span[0].isdigit() else 'an ' if span == 'hour' else 'a '}{span}"

@@ -26,33 +26,34 @@ from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.presets._counter_queries import DELTA as COUNTED_DELTA
 from panstream.engine.presets._counter_queries import with_counters
 from panstream.engine.presets._website_queries import (
-    SECONDS,
+    GROUP,
+    NAME,
+    SPANS,
     STREAM,
     UNASKED,
     UTM_QUESTIONS,
     VIEW_DELTA,
     WebsiteQuery,
     columns_of,
+    in_local_time,
+    in_window,
+    useful_error,
     website_queries,
 )
 from panstream.errors import BudgetExceeded, ConfigError, InvalidParameter
+from panstream.primitives.durations import parse_period
 from panstream.privacy.person_loss import PERIOD, PersonShare, PersonTotal
 from panstream.privacy.rounding import round_down
 
 PERSON_COUNTED = 2.0  # to all questions, where browsers number what they send
 PERSON = 4.0  # what one visitor may lose in 30 days to the questions about visitors
 PAGE_VIEW = 3.0  # what one page view may lose to the questions about events
-_PART = 0.25  # largest useful error, as a share of the count
 _FEW = 10.0  # a count with an error of this many / epsilon is useful whatever its size: no mechanism does much better
-_NAME = 0.05  # share of the events from which a name must be listed
-_GROUP = 0.1  # share of the events of a typical group
-_TYPICAL = 1_000.0  # milliseconds that a page takes to load
 _MEMORY = [1 << size for size in range(20, 25)]  # candidate bytes for a list of names
 # Shares of the budget of a page view. A count is exact enough with little, a list is not: its noise decides what it
 # can name at all.
 _SHARES = {"count": 0.2, "groups": 0.5, "names": 1.0, "timing": 1.0}
 _DIGITS, _HALVINGS = 3, 9  # of an epsilon, and of the interval in which its scale is searched
-_SPANS = {"1 hour": "hour", "1 day": "day", "7 days": "7 days", "30 days": "30 days"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ class WebsiteSpec:
     countries: tuple[str, ...] = ()
     pages: tuple[str, ...] = ()
     utm: tuple[str, ...] = ()
+    time_zone: str = "UTC"
     origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     machines: Mapping[str, Any] | None = None  # addresses, names, certificate, key, authority
@@ -85,6 +87,8 @@ class WebsiteSpec:
             raise InvalidParameter(
                 "a counter is for beacons of browsers, on one machine: not with logs or two_machines"
             )
+        if self.counter and self.time_zone != "UTC":
+            raise InvalidParameter("a counter has days of UTC, since browsers do not know time_zone: leave it out")
         if not 1 <= self.visitors <= 1_000_000_000:
             raise InvalidParameter(f"visitors per day must be in 1..1,000,000,000, got {self.visitors}")
         for name, epsilon in (("person", self.budget), ("page_view", self.page_view)):
@@ -109,11 +113,13 @@ class WebsiteSpec:
     def questions(self) -> list[WebsiteQuery]:
         """Return all questions about the site, useful or not."""
         questions = website_queries(self.sections, self.campaigns, self.countries, self.pages, self.utm)
-        return with_counters(questions, self.visitors) if self.counter else questions
+        return with_counters(questions, self.visitors) if self.counter else in_local_time(questions)
 
     def sections_of_file(self) -> dict[str, Any]:
         """Return the configuration without its queries, as plain values."""
-        stream: dict[str, Any] = {"name": STREAM} | ({} if self.counter else {"user": "visitor"})
+        stream: dict[str, Any] = {"name": STREAM}
+        if not self.counter:
+            stream |= {"user": "visitor", "time_zone": self.time_zone}
         if self.source == "log":
             stream |= {"time": "time", "lateness": "1 minute"}
         machines = {} if self.machines is None else dict(self.machines)
@@ -150,8 +156,8 @@ class _QueryCandidate:
     def useful(self) -> bool:
         """Whether the expected error is small enough."""
         if self.threshold is not None:
-            return self.threshold <= _useful_error(self.question, self.size)
-        return self.error <= _useful_error(self.question, self.size) or (
+            return self.threshold <= useful_error(self.question, self.size)
+        return self.error <= useful_error(self.question, self.size) or (
             self.question.kind == "count" and self.error <= _FEW / self.plan.config.epsilon
         )
 
@@ -159,28 +165,19 @@ class _QueryCandidate:
     def exactness(self) -> str:
         """The expected error as a short text."""
         if self.threshold is not None:
-            return f"from {math.ceil(self.threshold):,} in {self.window}"
+            return f"from {math.ceil(self.threshold):,} {in_window(self.window)}"
         if self.question.kind == "timing":
             return f"±{format_number(self.error, 2)} ms"
         if not self.question.counts_visitors:
             return f"±{format_number(self.error, 2)}"
         group = self.question.kind == "visitor groups"
-        share = 100 * self.error / (self.size * (_GROUP if group else 1.0))
+        share = 100 * self.error / (self.size * (GROUP if group else 1.0))
         return f"±{format_number(self.error, 2)} ({'under 1' if share < 0.5 else f'{share:.0f}'}%)"
 
     @property
     def protects(self) -> str:
         """What the claim of the query is about."""
-        return f"visitor's {_SPANS[self.window]}" if self.question.per_visitor else "event"
-
-
-def _useful_error(question: WebsiteQuery, size: int) -> float:
-    """Return the largest useful error; of a list of names, the threshold from which a name is listed."""
-    if question.kind == "names":
-        return _NAME * size
-    if question.kind == "timing":
-        return _PART * _TYPICAL
-    return _PART * (_GROUP if question.kind in ("groups", "visitor groups") else 1.0) * size
+        return f"visitor's {SPANS[self.window]}" if self.question.per_visitor else "event"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +269,7 @@ def _divide(
     shares = {name: math.fsum(query.epsilon for query in config.queries if query.statement == name) for name in by_name}
     for query in config.queries:
         question = by_name[query.statement]
-        window = next(window for window in question.windows if SECONDS[window] == query.window)
+        window = next(window for window in question.windows if parse_period(window, name="window") == query.window)
         if question.name not in asked:  # a statement with several answers has several queries
             asked[question.name] = _ask(site, question, window, shares[question.name])
     left_out |= {choice.name: choice.reasons[-1] for choice in config.choices if choice.dropped}
@@ -285,7 +282,7 @@ def _undivided(site: WebsiteSpec, question: WebsiteQuery) -> dict[str, Any]:
         "sql": question.sql,
         "window": list(question.windows),
         "expected": [_expected(question, size) for size in sizes],
-        "target_error": [_useful_error(question, size) for size in sizes],
+        "target_error": [useful_error(question, size) for size in sizes],
         **({"bounded_by": "sender", "counter": question.counter} if question.counter else {}),
         **({"contributions": list(question.caps)} if question.counter else {}),
         "weight": question.weight,
@@ -332,14 +329,14 @@ def _useful(site: WebsiteSpec, question: WebsiteQuery, epsilon: float) -> tuple[
 
 
 def _useless(candidate: _QueryCandidate) -> str:
-    per = {"1 hour": "an hour", "1 day": "a day"}.get(candidate.window, candidate.window)
+    when = in_window(candidate.window)
     if candidate.threshold is not None:
         return (
-            f"only names with {math.ceil(candidate.threshold):,} of about {candidate.size:,} events in {per} would be "
+            f"only names with {math.ceil(candidate.threshold):,} of about {candidate.size:,} events {when} would be "
             "listed"
         )
     what = "visitors" if candidate.question.kind == "visitors" else "events"
-    return f"the 95% error would be {format_number(candidate.error, 2)} with about {candidate.size:,} {what} in {per}"
+    return f"the 95% error would be {format_number(candidate.error, 2)} with about {candidate.size:,} {what} {when}"
 
 
 def _any_memory(question: WebsiteQuery) -> dict[str, Any]:
@@ -359,7 +356,7 @@ def _keys(site: WebsiteSpec, question: WebsiteQuery, window: str, epsilon: float
 
 def _expected(question: WebsiteQuery, size: int) -> int:
     """Return the size of one state: that of a typical group, where there are groups of visitors."""
-    return max(1, round(_GROUP * size)) if question.kind == "visitor groups" else size
+    return max(1, round(GROUP * size)) if question.kind == "visitor groups" else size
 
 
 def _ask(site: WebsiteSpec, question: WebsiteQuery, window: str, epsilon: float) -> _QueryCandidate:
@@ -390,7 +387,7 @@ def _memory(epsilon: float, size: int, keys: Mapping[str, Any]) -> int:
     thresholds = {
         memory: TopItems(epsilon, expected=size, memory=memory, **keys).listing_threshold for memory in _MEMORY
     }
-    enough = max(min(thresholds.values()), _NAME / 5 * size)
+    enough = max(min(thresholds.values()), NAME / 5 * size)
     return next(memory for memory in _MEMORY if thresholds[memory] <= 1.001 * enough)
 
 

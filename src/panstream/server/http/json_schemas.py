@@ -224,6 +224,7 @@ SCHEMAS: dict[str, Any] = {
                     "columns": {"type": "object", "additionalProperties": _TEXT, "description": "Declared types."},
                     "user": _maybe("string"),
                     "time": _maybe("string"),
+                    "time_zone": {**_TEXT, "description": "Of windows that are units of the calendar."},
                     "durability": {"enum": ["batch", "interval", "none"]},
                     "on_disk": _FLAG,
                 }

@@ -19,6 +19,7 @@ def queries_json(engine: Engine) -> dict[str, Any]:
             "columns": dict(stream.columns),
             "user": stream.user,
             "time": stream.time,
+            "time_zone": stream.time_zone,
             "durability": config.durability,
             "on_disk": config.directory is not None,
         },

@@ -44,12 +44,26 @@ export function moment(time) {
   return today ? clock : `${at.toLocaleDateString("en-GB", DATE)}, ${clock}`;
 }
 
-/** A window: its day or days if it is made of whole ones, which are days in UTC; else when it begins. */
+let zone = "UTC"; // of the stream's calendar
+
+/** Say days as they are in a time zone from now on. */
+export function setTimeZone(name) {
+  zone = name;
+}
+
+/** The day of a time in the stream's time zone, as 2026-03-01. */
+export const localDay = (seconds) => new Date(seconds * 1000).toLocaleDateString("sv", { timeZone: zone });
+
+/** Whether a day of the stream's time zone begins at a time: what is a millisecond earlier is another day. */
+const isMidnight = (at) => localDay(at / 1000) !== localDay((at - 1) / 1000);
+
+/** A window: its day or days if it is made of whole ones in the stream's time zone; else when it begins. */
 export function windowed([from, to]) {
-  const day = (at) => new Date(at).toLocaleDateString("en-GB", { ...DATE, timeZone: "UTC" });
+  const day = (at) => new Date(at).toLocaleDateString("en-GB", { ...DATE, timeZone: zone });
   const [begin, end] = [Date.parse(from), Date.parse(to)];
-  if (begin % 864e5 || end % 864e5) return `from ${moment(from)}`;
-  return end - begin === 864e5 ? day(begin) : `${day(begin)} to ${day(end - 864e5)}`;
+  if (!isMidnight(begin) || !isMidnight(end)) return `from ${moment(from)}`;
+  const [first, last] = [day(begin), day(end - 1)];
+  return first === last ? first : `${first} to ${last}`;
 }
 
 /** Units of the calendar by the seconds that name them, as in primitives/time_grid.py. */

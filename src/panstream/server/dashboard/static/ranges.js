@@ -1,7 +1,7 @@
 // A range of days that the reader chooses, and what adds up in it: answers about windows that do not overlap.
 
 import { h } from "./dom.js";
-import { duration, many } from "./format.js";
+import { duration, localDay, many } from "./format.js";
 import { begins, ends } from "./periods.js";
 
 const DAY = 86400;
@@ -101,28 +101,24 @@ export const days = (several) =>
     .filter(([begin, end]) => Math.abs(end - begin - DAY) <= SHIFT)
     .sort(([a], [b]) => a - b);
 
-/** The seconds from and to of a choice, at the beginnings of days; null without any whole day. */
+/** The seconds from and to of a choice, at the beginnings of days; null without any whole day in it. */
 export function rangeOf({ range, from, to }, known) {
-  if (!known.length) return null;
-  const near = (time, edges, within) =>
-    edges.reduce((best, edge) => (Math.abs(edge - time) < Math.abs(best - time) ? edge : best), time + 2 * within);
-  const snap = (time, edges, within) => {
-    const edge = near(time, edges, within);
-    return Math.abs(edge - time) <= within ? edge : time;
-  };
-  const first = known.map(([begin]) => begin),
-    last = known.map(([, end]) => end);
   if (range === "dates" && from && to) {
-    const [begin, end] = [Date.parse(from) / 1000, Date.parse(to) / 1000 + DAY];
-    if (!(begin < end)) return null;
-    return { from: snap(begin, first, DAY / 2), to: snap(end, last, DAY / 2) };
+    const chosen = known.filter(([begin]) => localDay(begin) >= from && localDay(begin) <= to);
+    return chosen.length ? { from: chosen[0][0], to: chosen.at(-1)[1] } : null;
   }
-  const end = last.at(-1);
-  return { from: snap(end - RANGES[range in RANGES && range !== "dates" ? range : "week"].days * DAY, first, SHIFT), to: end };
+  if (!known.length) return null;
+  const end = known.at(-1)[1],
+    begin = end - (RANGES[range].days ?? RANGES.week.days) * DAY;
+  const nearest = known.find(([first]) => Math.abs(first - begin) <= SHIFT); // where the clocks were changed
+  return { from: nearest?.[0] ?? begin, to: end };
 }
 
-/** The range before, of the same length. */
-export const before = ({ from, to }) => ({ from: from - (to - from), to: from });
+/** The range before, of as many days. */
+export function before({ from, to }, known) {
+  const begin = from - (to - from);
+  return { from: known.find(([first]) => Math.abs(first - begin) <= SHIFT)?.[0] ?? begin, to: from };
+}
 
 /** Radio buttons for the ranges and two dates; `chosen(choice)` hears of a change. */
 export function rangePicker(chosen) {

@@ -1,7 +1,7 @@
 // The page "Site": the visitors of a site and what they look at, from the questions that panstream web proposes.
 
 import { h, show } from "./dom.js";
-import { answer, number } from "./format.js";
+import { answer, localDay, number } from "./format.js";
 import { groupsOf, ranked } from "./groups.js";
 import { personSentence } from "./budget.js";
 import { begins, ends } from "./periods.js";
@@ -70,6 +70,7 @@ const country = (() => {
 })();
 
 const allDays = { from: -Infinity, to: Infinity };
+const noDays = { from: Infinity, to: -Infinity };
 
 /** What the address says of the range and the filter: `#/site?range=month&section=/blog`. */
 function chosenIn(hash) {
@@ -123,11 +124,12 @@ export function page(store) {
     const asked = new Map(store.queries.map((query) => [query.name, query]));
     const chosen = chosenIn(location.hash);
     const known = days(["visitors per day", "page views per day"].map((name) => store.series.get(name) ?? []));
-    const range = rangeOf(chosen, known) ?? allDays;
+    const found = rangeOf(chosen, known),
+      range = found ?? (chosen.range === "dates" ? noDays : allDays);
     const shown = chosen.range === "dates" ? range : { ...range, to: Infinity }; // the newest hour is after the last day
     ranges.update({ range: chosen.range, from: chosen.from || day(range.from), to: chosen.to || day(range.to - 1) });
     filters.update(asked.get(FILTERED), chosen);
-    show(none, range.from < range.to ? "" : "The last day is before the first one.");
+    show(none, range === noDays ? "No whole day between these dates has an answer." : "");
     const draw = (name, list, query, drawn, make) => {
       if (!cards.has(name)) {
         cards.set(name, h("li", { class: "tile" }));
@@ -178,7 +180,7 @@ export function page(store) {
   return { node, update };
 }
 
-const day = (seconds) => (Number.isFinite(seconds) ? new Date(seconds * 1000).toISOString().slice(0, 10) : "");
+const day = (seconds) => (Number.isFinite(seconds) ? localDay(seconds) : "");
 
 const link = (query, words) => h("h2", null, h("a", { href: address("question", "month", query.name) }, words));
 
@@ -226,7 +228,7 @@ const spanBefore = ({ from, to }) => {
 /** What adds up over the chosen days, with the interval of its noise together, and the change from the days before. */
 function summed(query, words, several, range, known, { section, device }) {
   const now = total(several, range),
-    earlier = now?.whole ? total(several, before(range)) : null,
+    earlier = now?.whole ? total(several, before(range, known)) : null,
     said = now && answer(counted(now));
   const history = known
     .filter(([begin, end]) => begin >= range.from && end <= range.to)

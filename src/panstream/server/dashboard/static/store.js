@@ -1,6 +1,7 @@
 // What this page knows, and how it keeps up with the server.
 
 import * as api from "./api.js";
+import { setTimeZone } from "./format.js";
 
 const FIRST_WAIT = 500,
   LONGEST_WAIT = 10000;
@@ -59,6 +60,7 @@ export class Store extends EventTarget {
       api.health().catch(() => ({})), // 503 while the server stops
       this.series.size ? [] : api.releases().then((all) => all.releases),
     ]);
+    setTimeZone(queries.stream.time_zone);
     Object.assign(this, { stream: queries.stream, web: queries.web, queries: queries.queries, ledger, intrusions });
     this.evidence = health.evidence ?? null;
     for (const release of releases) this.#add(release);
