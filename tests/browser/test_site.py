@@ -9,8 +9,10 @@ import sys
 import threading
 import urllib.error
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -26,7 +28,8 @@ from tests.browser.test_overview import CLIPPED, number
 
 pytestmark = pytest.mark.slow
 DEMO = Path(__file__).parents[2] / "examples" / "site_demo.py"
-SITE = WebsiteSpec(site="example.org", visitors=20_000, sections=("/blog", "/docs"))
+ZONE = "Europe/Berlin"
+SITE = WebsiteSpec(site="example.org", visitors=20_000, sections=("/blog", "/docs"), time_zone=ZONE)
 
 
 def token(folder: Path, name: str, *options: str) -> str:
@@ -149,9 +152,10 @@ def test_what_adds_up_is_summed_over_the_chosen_days(site: Serving, visit: Open,
     expect(card(page, "Page views").locator(".change")).to_contain_text("the day before")
     shown_sum(page, "Page views", days[-1:])
     page.get_by_text("Dates", exact=True).click()
-    first_day = days[0]["window"][0][:10]
+    first_day = datetime.fromisoformat(days[0]["window"][0]).astimezone(ZoneInfo(ZONE)).date().isoformat()
     page.get_by_label("First day").fill(first_day)
     page.get_by_label("Last day").fill(first_day)
+    expect(card(page, "Visitors in a day").locator(".chip")).to_contain_text(f"{int(first_day[8:])} ")
     expect(card(page, "Visitors in a day").locator(".chip")).to_have_text(
         card(page, "Page views").locator(".chip").inner_text()
     )
