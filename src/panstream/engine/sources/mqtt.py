@@ -9,11 +9,10 @@ loss, but would reveal how many messages there were.
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
@@ -22,6 +21,9 @@ from panstream.engine.sources.base import EventSource, SourceSettings
 from panstream.engine.sources.coalescer import Coalescer
 from panstream.engine.sources.formats.json_lines import JsonParser
 from panstream.errors import ConnectionLost, InvalidParameter, PanstreamError, SourceError, import_optional
+
+if TYPE_CHECKING:
+    import ssl
 
 PASSWORD = "PANSTREAM_MQTT_PASSWORD"  # environment variable
 _OPTIONS = ("ca", "certificate", "private_key", "password_file", "client", "session")
@@ -61,12 +63,15 @@ def _address(url: str) -> MqttAddress:
     tls = None
     try:
         if scheme == "mqtts":
+            import ssl  # only here: most processes that import all sources need none of it
+
             tls = ssl.create_default_context(cafile=options.get("ca"))
             if "certificate" in options:
                 tls.load_cert_chain(options["certificate"], options.get("private_key"))
         file_password = Path(options["password_file"]).read_text().strip() if "password_file" in options else None
-    except (OSError, ssl.SSLError) as error:
-        raise SourceError(f"a file of the MQTT address cannot be read: {error.strerror or error.reason}") from None  # type: ignore[attr-defined]
+    except OSError as error:  # an SSLError is one, too
+        why = error.strerror or getattr(error, "reason", None)
+        raise SourceError(f"a file of the MQTT address cannot be read: {why}") from None
     password = (
         file_password or (None if parts.password is None else unquote(parts.password)) or os.environ.get(PASSWORD)
     )
