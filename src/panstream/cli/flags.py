@@ -17,6 +17,7 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     (r"\bdelta and max_item_bytes are\b", "--delta and --max-item-bytes are"),
     (r"\buse window for\b", "use --window for"),
     (r"\b(universe)(, the known population)", r"--\1\2"),
+    (r"\bgive public, the files that may be joined: (\S+), if", r"add --public \1, if"),
     (r"\bneeds universe\b", "needs --universe"),
     (r"\b(horizon|every|releases)( =)(?=,)", r"\1"),
     (rf"\b({_KEYS}) =(?=,)", r"--\1"),

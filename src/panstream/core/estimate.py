@@ -286,3 +286,16 @@ def format_number(number: float | None, digits: int = 4, *, infinite: str | None
         return infinite if infinite is not None and math.isinf(number) else str(number)
     text = f"{number:.{digits}g}"
     return f"{number:,.0f}" if abs(float(text)) >= 10 ** min(digits, 3) else text
+
+
+def format_interval(low: float | None, high: float | None) -> str:
+    """Format an interval for people; an end that is None is open.
+
+    >>> format_interval(12.0, 34.0), format_interval(12.0, None), format_interval(None, None)
+    ('12 to 34', '12 or more', 'no limits')
+    """
+    if low is None and high is None:
+        return "no limits"
+    if high is None:
+        return f"{format_number(low)} or more"
+    return f"{format_number(high)} or less" if low is None else f"{format_number(low)} to {format_number(high)}"

@@ -7,6 +7,7 @@ row counts; bounds of values, groups and contributions are given by the caller o
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -55,6 +56,7 @@ def query(
     types: Mapping[str, str] | None = None,
     time: str | None = None,
     time_zone: str | None = None,
+    public: Sequence[str | Path] = (),
     decimal: DecimalMark = ".",
     date_format: str | Sequence[str] | None = None,
     encoding: str | None = None,
@@ -84,6 +86,8 @@ def query(
         time: The column of event time, if a window needs one and there is more than one.
         time_zone: The time zone of windows that are days, weeks, months, quarters or years, such as
             "Europe/Berlin"; UTC unless given. Times without an offset are UTC in any case.
+        public: Tables that the statement may join, since they hold nothing private: CSV or Parquet
+            files, named as in ``JOIN 'countries.csv' USING (code)``, with a unique key.
         decimal: The decimal mark of numbers.
         date_format: Formats of dates and times as ``datetime.strptime`` takes them.
         encoding: "windows-1252", "latin-1" or "utf-16" where text is not UTF-8.
@@ -110,6 +114,7 @@ def query(
         types=types,
         time=time,
         time_zone=time_zone,
+        public=public,
         settings=settings,
         written=written,
         unusable_share=unusable_share,
@@ -133,12 +138,14 @@ class PreparedQuery:
         types: Mapping[str, str] | None = None,
         time: str | None = None,
         time_zone: str | None = None,
+        public: Sequence[str | Path] = (),
         settings: Mapping[str, Any] | None = None,
         written: Dialect | None = None,
         caller: Caller = "python",
         unusable_share: bool = True,
     ) -> None:
-        table_in_from(sql)  # raises before anything waits for standard input
+        tables = [str(table) for table in public]
+        table_in_from(sql, tables)  # raises before anything waits for standard input
         self.sql = sql
         self.files = list(source) if is_paths(source) else []
         self._source = source
@@ -150,7 +157,7 @@ class PreparedQuery:
         self._epsilon = epsilon
         stream = {"user": user, "time": time, "time_zone": time_zone}
         self._declared = self._with_hints(
-            lambda: _config(sql, self.guess.columns, stream, {"epsilon": epsilon, **(settings or {})})
+            lambda: _config(sql, self.guess.columns, stream, {"epsilon": epsilon, **(settings or {})}, tables)
         )
         self._doubts = self._check_first_rows(caller) if is_paths(source) else []
         self._publishes_share = unusable_share and is_paths(source) and is_published_for(self._declared.queries)
@@ -291,13 +298,17 @@ class PreparedQuery:
         )
 
 
-def table_in_from(sql: str) -> str:
+def table_in_from(sql: str, public: Sequence[str] = ()) -> str:
     """Return the table of a statement's FROM; a file name is in quotes. Raise unless it is one SELECT.
+
+    Args:
+        sql: The statement.
+        public: The tables that it may join.
 
     >>> table_in_from("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
     'logs/*.csv'
     """
-    table = table_read(sql)
+    table, _ = table_read(sql, public)
     if table.args.get("db") is not None:
         raise InvalidParameter(f"put the name of the file in quotes: FROM '{table.sql(dialect='duckdb')}'")
     if not table.name:
@@ -306,13 +317,17 @@ def table_in_from(sql: str) -> str:
 
 
 def _config(
-    sql: str, columns: Mapping[str, str], declared: Mapping[str, str | None], settings: Mapping[str, Any]
+    sql: str,
+    columns: Mapping[str, str],
+    declared: Mapping[str, str | None],
+    settings: Mapping[str, Any],
+    public: Sequence[str],
 ) -> Config:
     for role in ("user", "time"):
         column = declared[role]
         if column is not None and column not in columns:
             raise InvalidParameter(f"{role} must be one of the columns {', '.join(columns)}, got {column!r}")
-    stream: dict[str, Any] = {"name": table_in_from(sql), "columns": dict(columns)}
+    stream: dict[str, Any] = {"name": table_in_from(sql, public), "columns": dict(columns)}
     stream |= {key: value for key, value in declared.items() if value is not None}
     scheduled = settings.get("window") is not None or settings.get("every") is not None
     if scheduled or declared["time"] is not None:
@@ -320,7 +335,8 @@ def _config(
     query_table = {"name": _NAME, "sql": sql, **{key: value for key, value in settings.items() if value is not None}}
     if isinstance(groups := query_table.get("groups"), Mapping):
         query_table["groups"] = {name: _keys(keys, columns.get(name)) for name, keys in groups.items()}
-    config = _as_query_errors(lambda: read_config({"stream": stream, "query": [query_table]}))
+    lookups = {name: {"file": name, "key": key} for name, key in table_read(sql, public)[1].items()}
+    config = _as_query_errors(lambda: read_config({"stream": stream, "query": [query_table], "lookup": lookups}))
     return replace(config, stream=replace(config.stream, guessed=True))
 
 
@@ -369,7 +385,7 @@ def _as_query_errors(work: Callable[[], _T]) -> _T:
     """Return ``work()``; re-raise ConfigError as InvalidParameter without references to a configuration file."""
 
     def without_sections(error: ConfigError) -> InvalidParameter:
-        message = str(error)
+        message = re.sub(r"^\[lookup\.[^\]]*\]: ", "", str(error))  # it names the file, too
         for prefix in (f"[[query]] {_NAME} sql: ", f"[[query]] {_NAME}: ", f"[[query]] {_NAME} ", "[stream] "):
             message = message.replace(prefix, "")
         return InvalidParameter(message)

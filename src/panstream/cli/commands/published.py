@@ -26,7 +26,7 @@ def ask(
     with exit_codes(refused=2):
         from panstream.algorithms.planning.tables import format_table
         from panstream.cli.commands.run import period
-        from panstream.core.estimate import format_number
+        from panstream.core.estimate import format_interval, format_number
         from panstream.engine.reporting.point_queries import point_query
         from panstream.primitives.escaping import printable
 
@@ -37,7 +37,7 @@ def ask(
             return
         lines = []
         for row in answers:
-            interval = " to ".join(map(format_number, row["interval"]))
+            interval = format_interval(*row["interval"])
             lines.append((row["query"], printable(row["name"]), period(row), format_number(row["value"]), interval))
         head = ("query", "name", "period", "estimate", "95% interval")
         typer.echo(
@@ -61,7 +61,7 @@ def merge(
     """
     with exit_codes(refused=2):
         from panstream.algorithms.planning.tables import format_table
-        from panstream.core.estimate import format_number
+        from panstream.core.estimate import format_interval, format_number
         from panstream.engine.reporting.merge_lists import merge_lists
         from panstream.primitives.escaping import printable
 
@@ -71,7 +71,7 @@ def merge(
             return
         lines = []
         for item in lists.items[:limit]:
-            interval = " to ".join(map(format_number, item["interval"]))
+            interval = format_interval(*item["interval"])
             lines.append((printable(str(item["name"])), format_number(item["count"]), interval))
         title = f"{len(lists.parts)} published answers added up; all intervals hold together, with 95%"
         typer.echo(format_table(title, (lists.key, "estimate", "95% interval"), lines, right={1, 2}))

@@ -71,6 +71,10 @@ def query(
         list[str] | None,
         typer.Option("--type", metavar="COLUMN=TYPE", help="Type of a column, overriding the guess; may be repeated."),
     ] = None,
+    public: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="CSV or Parquet file that the SELECT may JOIN: nothing in it is private."),
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the claim and what was guessed.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
@@ -106,7 +110,7 @@ def query(
             raise InvalidParameter("give one of --csv, --json, --markdown and --parquet -")
         if ledger is not None and no_ledger:
             raise InvalidParameter("give --ledger or --no-ledger, not both")
-        name = table_in_from(sql)
+        name = table_in_from(sql, public or ())
         settings: dict[str, Any] = {
             "lower": lower,
             "upper": upper,
@@ -127,6 +131,7 @@ def query(
             types=parse_column_options("--type", types, str),
             time=time,
             time_zone=time_zone,
+            public=public or (),
             settings=settings,
             written=dialect_from(decimal, date_format, encoding),
             caller="command",

@@ -233,7 +233,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     from rich.markup import escape
     from rich.table import Table
 
-    from panstream.core.estimate import format_number
+    from panstream.core.estimate import format_interval
     from panstream.engine.reporting import export
     from panstream.primitives.escaping import printable
 
@@ -246,7 +246,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         table.add_row(
             escape(printable(answer["name"])),
             _estimate(answer),
-            f"{format_number(low)} to {format_number(high)}",
+            format_interval(low, high),
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
             f"one {claim['unit']}",
             _covered(claim["intrusions"]),

@@ -63,14 +63,23 @@ def check_batches(query: QueryConfig, batches: int) -> None:
 def groups_touched(unit: Unit, query: QueryConfig, stream: StreamConfig, groups: int) -> int:
     """Return how many groups' losses one unit adds up: an event is in one group, as is what each user has one of.
 
+    What a public table says about the user's id is the same in all of her rows, so these are in one group.
+
     Where a sender numbers its rows, the bound holds for all groups of a window together, and k of K rows lose no more
     than k/K of a group's loss, so that they lose as much as in one.                    [person-period.md, Lemma 4]
     """
     if unit == "event" or query.bounded_by == "sender":
         return 1
-    varying = [key for key in query.groups if key not in stream.user_columns]
+    constant = {*stream.user_columns, *_looked_up_by_user(query, stream)}
+    varying = [key for key in query.groups if key not in constant]
     touched = math.prod(len(query.groups[key]) for key in varying)
     return min(query.groups_per_user or groups, touched, groups)
+
+
+def _looked_up_by_user(query: QueryConfig, stream: StreamConfig) -> list[str]:
+    """Return the keys of GROUP BY that are columns of public tables joined by the user's id."""
+    columns = {f'"{column.name}"' for column in query.parsed.joined if column.key == stream.user}
+    return [name for name, text in zip(query.parsed.group_by, query.parsed.keys, strict=False) if text in columns]
 
 
 def assumptions(query: QueryConfig, stream: StreamConfig, bound: BoundedBy | None) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from panstream.core.estimate import format_number
+from panstream.core.estimate import format_interval, format_number
 from panstream.engine.reporting.export import csv_table
 from panstream.engine.reporting.unusable_share import UnusableShare
 from panstream.engine.storage.ledger_file import Spent
@@ -185,7 +185,7 @@ class Answer:
         lines = [[*map(escape, keys), "estimate", "95% interval"]]
         for row in self.rows:
             estimate = "too uncertain" if row.get("too_uncertain") else format_number(row["estimate"])
-            interval = f"{format_number(row['low'])} to {format_number(row['high'])}"
+            interval = format_interval(row["low"], row["high"])
             lines.append([*(escape(str(row.get(key, ""))) for key in keys), estimate, interval])
         return lines
 

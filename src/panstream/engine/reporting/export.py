@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panstream.engine.planner.open_domain import listed_names, note_of
+from panstream.engine.reporting.combined_answers import combine_answers
 from panstream.engine.storage.release_log import Release
 from panstream.errors import InvalidParameter, import_optional
 from panstream.primitives.escaping import csv_text, printable
@@ -45,6 +46,7 @@ def visible_rows(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str,
     for statement in engine.config.statements:
         view = statement.view
         parts = [plans[name] for name in statement.queries]
+        claims = {output.name: plan.claim for plan in parts for output in plan.outputs} if view.combined else {}
         draws: dict[int, list[dict[str, Release]]] = {}
         if parts[0].config.names is not None:
             for release in _releases(engine, parts[0].series[0], latest=latest):
@@ -59,6 +61,9 @@ def visible_rows(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str,
                         draws[number] = [{} for _ in plan.groups]
                     draws[number][group][name] = release
         for _, drawn in sorted(draws.items()):
+            for answers_of_group in drawn:
+                for answer in view.combined:
+                    combine_answers(answer, statement.name, answers_of_group, claims)
             values = [{name: release.record["value"] for name, release in row.items()} for row in drawn]
             for index in view.rows(parts[0].groups, values):
                 yield from ((name, drawn[index][name]) for name in view.shown if name in drawn[index])

@@ -15,14 +15,13 @@ from panstream.engine.runtime.coverage import ALL_DATA, Coverage
 from panstream.engine.runtime.running_query import DrawnAnswer
 from panstream.engine.storage.release_log import Release
 
-_LEVEL = 0.95
 _LEVEL_OF_TWO = 0.975  # union bound: the intervals of usable and unusable rows hold together with 95%
 
 
 def release_record(plan: QueryPlan, drawn: DrawnAnswer, stamp: str, coverage: Coverage = ALL_DATA) -> Release:
     """Return the release of a drawn answer: estimate, interval and the query's claim; for names, their tables."""
     estimate = drawn.estimate()
-    level = _LEVEL_OF_TWO if plan.config.of_unusable else _LEVEL
+    level = _LEVEL_OF_TWO if plan.config.of_unusable else plan.outputs[drawn.output].level
     fields: dict[str, Any] = {**Estimate.to_json(estimate, level), "epsilon": plan.claim_json["epsilon"]}
     del fields["claim"]  # that of one group; the query's claim covers all groups
     group = plan.groups[drawn.group]

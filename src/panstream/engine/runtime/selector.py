@@ -41,23 +41,29 @@ class _LookupJoiner:
     """Left join of public lookup tables to a micro-batch: each row matches at most one row of a table."""
 
     def __init__(
-        self, joined: Sequence[LookupColumn], lookups: Mapping[str, LookupTable], columns: Mapping[str, str]
+        self,
+        joined: Sequence[LookupColumn],
+        lookups: Mapping[str, LookupTable],
+        columns: Mapping[str, str],
+        user: str | None,
     ) -> None:
         self._joined = tuple(dict.fromkeys(joined))
-        self._keys = tuple(
-            dict.fromkeys(Expression(sql=lookup_column.key, kind="key") for lookup_column in self._joined)
-        )
-        self._evaluator = Evaluator(self._keys, columns)
+        self._user = user
+        keys = dict.fromkeys(lookup_column.key for lookup_column in self._joined if lookup_column.key != user)
+        self._keys = tuple(Expression(sql=key, kind="key") for key in keys)
+        self._evaluator = Evaluator(self._keys, {name: kind for name, kind in columns.items() if name != user})
         self._to_wipe: list[Any] = []
         self._tables = {}
         for lookup_column in self._joined:
             lookup = lookups[lookup_column.lookup]
-            kind = self._evaluator.kind_of(Expression(sql=lookup_column.key, kind="key"))
+            is_user = lookup_column.key == user
+            key = Expression(sql=lookup_column.key, kind="key")
+            kind = columns[lookup_column.key] if is_user else self._evaluator.kind_of(key)
             other = lookup.columns[lookup.key]
             if kind != other:
                 raise UnsupportedQuery(
                     f"{lookup_column.key} is {kind}, and {lookup_column.lookup}.{lookup.key} is {other}",
-                    hint="use CAST",
+                    hint="declare the user as that type" if is_user else "use CAST",
                 )
             self._tables[lookup_column] = (_column(lookup, lookup.key), _column(lookup, lookup_column.column))
 
@@ -73,10 +79,14 @@ class _LookupJoiner:
         keys = dict(zip(self._keys, self._evaluator.evaluate(batch), strict=True))
         joined_columns = []
         for lookup_column in self._joined:
-            key = keys[Expression(sql=lookup_column.key, kind="key")]
-            assert isinstance(key, KeyColumn)
+            if lookup_column.key == self._user:
+                column = batch.column(self._user)
+            else:
+                key = keys[Expression(sql=lookup_column.key, kind="key")]
+                assert isinstance(key, KeyColumn)
+                column = key.column
             lookup_keys, values = self._tables[lookup_column]
-            indices = _key_indices(key.column, lookup_keys)
+            indices = _key_indices(column, lookup_keys)
             joined_columns.append(values.take(indices))
             self._to_wipe += [indices, joined_columns[-1]]
         names = [*batch.schema.names, *(lookup_column.name for lookup_column in self._joined)]
@@ -201,10 +211,8 @@ class Selector:
     ) -> tuple[_LookupJoiner, Evaluator, list[Expression], dict[str, _GroupKeys]]:
         """Compile some queries; raise UnsupportedQuery or InvalidParameter if one of them cannot be evaluated."""
         stream = self._stream
-        columns = {name: kind for name, kind in stream.columns.items() if name != stream.user}
-        joins = _LookupJoiner(
-            [lookup_column for query in queries for lookup_column in query.parsed.joined], self._lookups, columns
-        )
+        joined = [lookup_column for query in queries for lookup_column in query.parsed.joined]
+        joins = _LookupJoiner(joined, self._lookups, stream.columns, stream.user)
         expressions = [expression for query in queries for expression in _expressions(query.parsed)]
         evaluator = Evaluator(expressions, {**stream.columns, **joins.types}, user=stream.user)
         keys = {}

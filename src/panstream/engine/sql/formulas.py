@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -89,11 +89,11 @@ def estimate_formula(formula: Formula, read: Callable[[What], Estimate], name: s
         return _deviation(read(formula.of.what))
     estimates = {what: read(what) for what in state_values_in(formula)}
     first = next(iter(estimates.values()))
-    support = _ends(formula, {what: estimate.support for what, estimate in estimates.items()})
+    support = range_of(formula, {what: estimate.support for what, estimate in estimates.items()})
 
     def rule(level: float) -> Ends:
         part_level = 1 - (1 - level) / len(estimates)
-        return _ends(formula, {what: estimate.interval(part_level) for what, estimate in estimates.items()})
+        return range_of(formula, {what: estimate.interval(part_level) for what, estimate in estimates.items()})
 
     value = evaluate(formula, lambda what: estimates[what].unclipped)
     return replace(
@@ -153,17 +153,17 @@ def _error(formula: Formula, estimates: dict[What, Estimate], value: float) -> f
     return total
 
 
-def _ends(formula: Formula, ends: dict[What, Ends]) -> Ends:
+def range_of(formula: Formula, ends: Mapping[What, Ends]) -> Ends:
     """Return the range of a formula whose numbers lie in these intervals (interval arithmetic)."""
     if isinstance(formula, StateValue):
         return ends[formula.what]
     if isinstance(formula, Constant):
         return formula.number, formula.number
     if isinstance(formula, SquareRoot):
-        low, high = _ends(formula.of, ends)
+        low, high = range_of(formula.of, ends)
         return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
-    left = _ends(formula.left, ends)
-    right = _ends(formula.right, ends)
+    left = range_of(formula.left, ends)
+    right = range_of(formula.right, ends)
     if formula.sign == "+":
         return left[0] + right[0], left[1] + right[1]
     if formula.sign == "-":

@@ -7,15 +7,16 @@ supported construct. Nothing is guessed: the privacy claim is about exactly this
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from panstream.engine.sql.aggregates import AggregateParser
 from panstream.engine.sql.expressions import LookupColumn, ScalarScope, StatementText, conjuncts, limit_nesting
-from panstream.engine.sql.formulas import OWN, Arithmetic, Formula
+from panstream.engine.sql.formulas import OWN, Arithmetic, Formula, StateValue
 from panstream.engine.sql.projection import Projection
-from panstream.engine.sql.result_view import ResultView
+from panstream.engine.sql.result_view import CombinedAnswer, ResultView
 from panstream.engine.sql.state_sharing import Aggregate, StateSpec, group_into_states, simplify
 from panstream.errors import UnsupportedQuery, import_optional, translate_errors
 
@@ -32,6 +33,7 @@ class Output:
     name: str
     aggregate: Aggregate
     formula: Formula = OWN
+    level: float = 0.95  # of its interval: higher where it is combined with answers from other states
 
     @property
     def additive(self) -> bool:
@@ -79,6 +81,7 @@ class ParsedSelect:
         return plain and [output.formula for output in first.outputs] == [OWN]
 
 
+_LEVEL = 0.95
 _CLAUSES = {"expressions", "from", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
 _INSTEAD = {
     "distinct": ("SELECT DISTINCT", "use COUNT(DISTINCT user), or GROUP BY"),
@@ -110,19 +113,21 @@ def parse(
     """
     tree = _select_tree(statement)
     statement_text = StatementText(statement)
-    scalars = ScalarScope(statement_text, columns, user, frozenset({stream}), dict(derived or {}))
+    scalars = ScalarScope(statement_text, columns, user, frozenset({stream, _short_name(stream)}), dict(derived or {}))
     return _SelectParser(tree, scalars, stream, dict(lookups or {}), cap).read()
 
 
 @limit_nesting
-def table_read(statement: str) -> Any:
-    """Return the table that ``statement`` reads FROM; check everything else that needs no columns."""
+def table_read(statement: str, public: Collection[str] = ()) -> tuple[Any, dict[str, str]]:
+    """Return the table that ``statement`` reads FROM, and the keys of the ``public`` tables that it joins, by name.
+
+    Everything else that needs no columns is checked.
+    """
     tree = _select_tree(statement)
     reader = _SelectParser(tree, ScalarScope(StatementText(statement), {}, None), "'file'", {}, None)
     reader.check_shape()
-    for join in tree.args.get("joins") or []:
-        reader.join(join)
-    return reader.table()
+    joins = tree.args.get("joins") or []
+    return reader.table(), dict(reader.named_key(join, public) for join in joins)
 
 
 def _select_tree(statement: str) -> Any:
@@ -186,27 +191,30 @@ class _SelectParser:
         self.used |= shown.used
         states = group_into_states(shown.calls, self.conditions)
         outputs_by_state: list[list[Output]] = [[] for _ in states]
-        for name, formula, node in outputs:
-            state_numbers = {
-                next(n for n, s in enumerate(states) if call in s.reads) for call in shown.aggregate_calls(formula)
-            }
-            if len(state_numbers) > 1:
-                raise self.refuse(
-                    node,
-                    "this is computed from several states, so that it has no interval",
-                    "select each aggregate on its own, or use one value and FILTER (WHERE ...) against COUNT(*)",
+        combined: list[CombinedAnswer] = []
+        for name, formula, _ in outputs:
+            calls = list(dict.fromkeys(shown.aggregate_calls(formula)))
+            state_numbers = {call: next(n for n, s in enumerate(states) if call in s.reads) for call in calls}
+            if len(set(state_numbers.values())) == 1:
+                state = state_numbers[calls[0]]
+                final = simplify(shown.substitute(formula, states[state].reads))
+                outputs_by_state[state].append(Output(name=name, aggregate=calls[0].aggregate, formula=final))
+                continue
+            level = 1 - (1 - _LEVEL) / len(calls)  # together, all intervals hold with the level of one
+            operands = {call: StateValue(f"{shown.text_of(call)} for {name}") for call in calls}
+            for call, operand in operands.items():
+                state = state_numbers[call]
+                one = Output(
+                    name=str(operand.what), aggregate=call.aggregate, formula=states[state].reads[call], level=level
                 )
-            state = states[state_numbers.pop()]
-            first_call = shown.aggregate_calls(formula)[0]
-            final = simplify(shown.substitute(formula, state.reads))
-            outputs_by_state[states.index(state)].append(
-                Output(name=name, aggregate=first_call.aggregate, formula=final)
-            )
+                outputs_by_state[state].append(one)
+            combined.append(CombinedAnswer(name=name, formula=shown.substitute(formula, operands)))
         self.meaning |= {f"derived {name}": self.scalars.derived[name] for name in sorted(self.scalars.used)}
         parts = [
             self._part(state, outputs, names, keys) for state, outputs in zip(states, outputs_by_state, strict=True)
         ]
-        single_output = len(outputs) == 1
+        view = replace(view, combined=tuple(combined))
+        single_output = len(outputs) == 1 and not combined
         return ParsedSelect(parts=tuple(replace(part, single_output=single_output) for part in parts), view=view)
 
     def _part(
@@ -288,9 +296,11 @@ class _SelectParser:
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.args.get("method"):
             raise self.refuse(join, f"{side or kind or 'this'} JOIN is not supported", "JOIN and LEFT JOIN are")
         lookup = self.lookups[name]
-        alias = table.alias or name
+        alias = table.alias or _short_name(name)
         key = self._join_key(join, lookup, alias)
-        text = self.scalars.value(key)
+        # The key may be the user's id: it is looked up without the SQL engine, which is never handed ids.
+        is_user = isinstance(key, self.e.Column) and key.name == self.scalars.user
+        text = self.scalars.text(key) if is_user else self.scalars.value(key)
         self.used |= self.scalars.names(key)
         self.meaning[f"lookup {name}"] = lookup.digest
         self.scalars.tables[alias] = {
@@ -301,6 +311,27 @@ class _SelectParser:
             matched = self.scalars.tables[alias][lookup.key].name
             self.used.add(matched)
             self.conditions.append(f'NOT "{matched}" IS NULL')
+
+    def named_key(self, join: Any, public: Collection[str]) -> tuple[str, str]:
+        """Return the name of a joined table that is declared public, and the column that the join names as its key."""
+        table = join.this
+        name = table.name if isinstance(table, self.e.Table) else ""
+        if name not in public:
+            raise self.refuse(
+                join,
+                "only a public table can be joined",
+                f"give public, the files that may be joined: {name}, if it holds nothing private"
+                if name
+                else "a join with other rows could turn one row into many",
+            )
+        using = join.args.get("using") or []
+        on = join.args.get("on")
+        columns = [] if on is None else list(on.find_all(self.e.Column))
+        alias = table.alias or _short_name(name)
+        keys = [column.name for column in using] or [column.name for column in columns if column.table == alias]
+        if len(keys) != 1:
+            raise self.refuse(join, "a table is joined by one key", f"write USING (key), or ON column = {alias}.key")
+        return name, keys[0]
 
     def _join_key(self, join: Any, lookup: LookupTable, alias: str) -> Any:
         """Return the stream's side of the join condition, which must be an equality with the table's unique key."""
@@ -318,6 +349,11 @@ class _SelectParser:
             if column and (theirs.table == alias or (not theirs.table and theirs.name not in self.scalars.columns)):
                 return self.scalars.resolve(mine)
         raise self.refuse(on, "a lookup table is joined by its unique key", hint)
+
+
+def _short_name(name: str) -> str:
+    """Return what a table is called in a statement: a file by its name without folder and ending."""
+    return PurePath(name).stem if name.endswith((".csv", ".parquet")) else name
 
 
 def _trees(statement: str) -> Any:

@@ -27,6 +27,7 @@ class Projection:
         self._aggregate = aggregate
         self._refuse = scalars.statement.refuse
         self.calls: list[AggregateCall] = []
+        self._texts: list[str] = []  # of the calls
         self.used: set[str] = set()  # columns of the keys
         self._keys: list[tuple[str, str]] = []  # name and expression
         self._outputs: list[tuple[str, Formula, Any]] = []
@@ -120,6 +121,10 @@ class Projection:
         self._outputs.append((name, formula, node))
         return name
 
+    def text_of(self, call: AggregateCall) -> str:
+        """Return an aggregate as the statement writes it."""
+        return self._texts[self.calls.index(call)]
+
     def aggregate_calls(self, formula: Formula) -> list[AggregateCall]:
         """Return the aggregates that a formula reads."""
         return [self.calls[int(str(what)[1:])] for what in state_values_in(formula)]
@@ -138,6 +143,7 @@ class Projection:
             return None
         if aggregate not in self.calls:
             self.calls.append(aggregate)
+            self._texts.append(_name(node))
         return StateValue(f"#{self.calls.index(aggregate)}")
 
     def _formula(self, node: Any, leaf: Callable[[Any], Formula | None]) -> Formula:

@@ -63,10 +63,19 @@ class SortKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CombinedAnswer:
+    """An answer that is computed from released answers of several states, such as a sum per user."""
+
+    name: str
+    formula: Formula
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultView:
-    """The view of the released rows. ``shown`` are the names of the answers, in order."""
+    """The view of the released rows. ``shown`` are the names of the answers, in order; some may be ``combined``."""
 
     shown: tuple[str, ...] = ()
+    combined: tuple[CombinedAnswer, ...] = ()
     having: Condition | None = None
     order: tuple[SortKey, ...] = ()
     limit: int | None = None
