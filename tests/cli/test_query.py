@@ -115,7 +115,7 @@ def test_names_of_columns_and_files_do_nothing_to_a_terminal(folder: Path) -> No
         ("SELECT COUNT(*)", "FROM must name the stream"),
         ("SELECT COUNT(*) FROM", "Expected table name\n"),
         ("SELECT COUNT(*) FROM (SELECT * FROM '-')", "FROM must name the stream"),
-        ("SELECT COUNT(*) FROM '-' JOIN other ON a = b", "JOIN is not supported"),
+        ("SELECT COUNT(*) FROM '-' JOIN other ON a = b", "only a public table can be joined"),
         ("SELECT COUNT(*) FROM read_csv('-')", "FROM must name a file"),
         ("", "one SELECT is expected"),
     ],

@@ -43,9 +43,8 @@ def test_a_join_counts_what_duckdb_counts(sql: str, user: str | None) -> None:
         "sales.csv", sql, public=["customers.csv"], user=user, contributions=user and 20, unusable_share=False, **ASK
     )
     expected = dict(duckdb.sql(sql).fetchall())
-    assert {row["country"]: round(row["estimate"]) for row in answer} == {
-        country: round(total) for country, total in expected.items()
-    }
+    answered = {row["country"]: row["estimate"] for row in answer}
+    assert answered == pytest.approx(expected, abs=8)  # noise of scale 0.2 or less: farther once in e^40 runs
 
 
 def test_a_group_that_the_users_id_decides_is_paid_for_once() -> None:
