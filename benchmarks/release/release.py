@@ -130,12 +130,19 @@ def whole(python: str, folder: Path, wheel: Path) -> None:
     )
 
 
-def again(folder: Path) -> Path:
-    """Build the wheel from a copy of the sources in another place, whose files are of another time."""
+def again(folder: Path) -> tuple[Path, Path]:
+    """Build wheel and sdist from a copy of the sources in another place, whose files are of another time."""
     ignored = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "build", "dist")
-    shutil.copytree(ROOT, folder / "sources", ignore=ignored, copy_function=shutil.copyfile)
-    call(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "dist", folder / "sources")
-    return next((folder / "dist").glob("*.whl"))
+    shutil.copytree(ROOT, folder / "sources", ignore=ignored, copy_function=shutil.copy)
+    call(sys.executable, "-m", "build", "--outdir", folder / "dist", folder / "sources")
+    return next((folder / "dist").glob("*.whl")), next((folder / "dist").glob("*.tar.gz"))
+
+
+def code_digest(wheel: Path) -> str:
+    """Return what ``panstream audit verify --wheel`` compares."""
+    program = "import sys, pathlib; from panstream.audit.evidence import wheel_digest; "
+    program += "print(wheel_digest(pathlib.Path(sys.argv[1])))"
+    return call(sys.executable, "-c", program, wheel).stdout.strip()
 
 
 def main() -> int:
@@ -150,8 +157,10 @@ def main() -> int:
         line("wheel: says that it is typed", "py.typed", "", "panstream/py.typed" in listing)
         sbom = f"{wheel.name.partition('-py3')[0]}.dist-info/sboms/panstream.cdx.json"
         line("wheel: says what is bundled (PEP 770)", "panstream.cdx.json", "", sbom in listing)
-        same = wheel.read_bytes() == again(folder / "again").read_bytes()
-        line("wheel: built again from a copy of the sources", "the same bytes" if same else "differs", "", same)
+        for name, first, second in zip(("wheel", "sdist"), (wheel, sdist), again(folder / "again"), strict=True):
+            same = first.read_bytes() == second.read_bytes()
+            line(f"{name}: built again from a copy of the sources", "the same bytes" if same else "differs", "", same)
+        line("wheel: digest of the code, as in evidence", code_digest(wheel)[:16] + " ...", "", True)
         pythons = [sys.executable, *(sys.argv[1:] or newest())]
         for number, python in enumerate(pythons):
             core(python, folder / f"core{number}", wheel)

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,24 @@ def test_container_file_is_clean() -> None:
         [str(linter), str(PACKAGING / "Dockerfile")], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_gets_every_file_that_the_build_reads() -> None:
+    """The backend reads more than the sources; ``python -m benchmarks.release.container`` runs the lines."""
+    project = tomllib.loads((PACKAGING.parent / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    files = [
+        *wheel["sbom-files"],
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+        *wheel["packages"],
+    ]
+    copied = re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", DOCKERFILE)
+    names = {name for line in copied for name in line.split()}
+    allowed = set((PACKAGING.parent / ".dockerignore").read_text().split())
+    for file in files:
+        assert file in names or file.partition("/")[0] in names, f"{file} is not copied"
+        assert f"!{file}" in allowed or f"!{file.partition('/')[0]}" in allowed, f"{file} is ignored"
 
 
 def test_container_rules() -> None:
