@@ -208,7 +208,7 @@ def _origin(url: str) -> str:
 
 
 def _allows(policy: str, directive: str, url: str, page: str) -> bool:
-    """Return whether a Content-Security-Policy allows a script or a connection; True if it cannot be told."""
+    """Return whether a Content-Security-Policy allows a script or a connection; True if it is not known."""
     directives: dict[str, list[str]] = {}
     for part in policy.split(";"):
         name, *named_sources = part.split() or [""]
