@@ -32,6 +32,7 @@ from panstream.engine.sources.formats.beacons import (
     parse_beacons,
 )
 from panstream.errors import ConfigError
+from panstream.primitives.kernels.sources.visitor_ids import mark_repeats
 from panstream.server.auth import Limits, QuotaTracker
 from panstream.server.ingest.jobs import Job
 from panstream.server.website.beacon_buffer import MAX_BEACON, BeaconBuffer
@@ -190,6 +191,38 @@ def test_a_beacon_has_the_counts_of_its_sender() -> None:
     batch = parse_beacons(data, end, RowSchema(columns=columns))
     assert batch.columns.column("sender_counts").to_pylist() == ["view:60:7:1 row:60:7:3", None, None]
     assert batch.bad.tolist() == [False, False, True]
+
+
+def test_a_beacon_that_is_delivered_twice_is_one_row() -> None:
+    """In one batch, from the same address, agent and language, and only where the script said that it is sent once."""
+    view = {"url": "/", "event": "view"}
+    beacons = [
+        ("192.0.2.1", {**view, "once": 0.25}),
+        ("192.0.2.1", {**view, "once": 0.25}),  # repeated
+        ("192.0.2.2", {**view, "once": 0.25}),  # somebody else who drew the same number
+        ("192.0.2.1", {**view, "once": 0.5}),
+        ("192.0.2.1", view),
+        ("192.0.2.1", view),  # nothing says that it is the same
+        ("192.0.2.1", {**view, "once": 0.25}),  # repeated again
+    ]
+    data = bytearray()
+    for address, body in beacons:
+        data += f"shop.example {address}\n{AGENT}\nde-AT\n{json.dumps(body)}\n".encode()
+    end = len(data)
+    data += bytes(SPARE_BYTES)
+    batch = parse_beacons(data, end, RowSchema(columns={"event": "string"}))
+    assert np.flatnonzero(batch.bad).tolist() == [1, 6]
+
+
+@given(st.lists(st.integers(0, 5), max_size=60), st.lists(st.booleans(), min_size=60, max_size=60))
+def test_repeats_are_found_as_python_finds_them(numbers: list[int], skipped: list[bool]) -> None:
+    hashes = np.array(numbers, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    repeated = np.array(skipped[: len(numbers)], np.uint8)
+    mark_repeats(hashes, np.zeros(128, np.uint64), repeated)
+    seen: set[int] = set()
+    for number, skip, mark in zip(numbers, skipped, repeated.tolist(), strict=False):
+        assert mark == (skip or number in seen)
+        seen |= set() if skip else {number}
 
 
 def test_a_browser_that_asks_first_is_told(live: Live) -> None:

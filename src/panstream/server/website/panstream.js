@@ -4,7 +4,8 @@
   const to = d.currentScript.src.replace(/[^/]*$/, "v1/beacon");
   let url, referrer = d.referrer;
   const count = (row, post) => post(row);
-  const post = (row) => n.sendBeacon(to, JSON.stringify(row));
+  // Drawn afresh for every beacon, so that one that is delivered twice is counted once.
+  const post = (row) => n.sendBeacon(to, JSON.stringify({ ...row, once: Math.random() }));
   const send = (event, value) => off || count({ url, referrer, event, value }, post);
   const view = () => {
     const now = l.pathname + l.search;

@@ -1,7 +1,8 @@
 """Beacons of browsers, four lines each: site and address, user agent, language (from the request), and the body.
 
-The body is a JSON object with ``url``, ``referrer``, ``event``, ``value`` and ``sender_counts``, chosen by the sender.
-Robots are bad rows, as is a body that is not such an object.
+The body is a JSON object with ``url``, ``referrer``, ``event``, ``value`` and ``sender_counts``, chosen by the sender,
+and ``once``, a random number that the script draws for every beacon. Robots are bad rows, as is a body that is not such
+an object, or a beacon with ``once`` that came before in the same batch: a browser or a proxy has repeated it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from panstream.engine.rows.row_batch import NOT_JSON, RowBatch, RowSchema
 from panstream.engine.rows.wiping import wipe_array, wipe_unused
 from panstream.engine.sources.formats._bots import known_bots
 from panstream.engine.sources.formats.text_columns import columns_from_spans
+from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.sender_counts import COLUMN
 
 LINES = 4
 _KEYS = ("url", "referrer", "event", "value", COLUMN)
+_ONCE = "once"
 _HEAD = {"agent": 1, "language": 2}  # number of the line
 OTHERS = "TV|PlayStation|Xbox|Nintendo"
 TABLETS = "iPad|Tablet|Kindle|Silk/"
@@ -129,7 +132,7 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> RowBatch:
         return RowBatch.none(schema)
     begins, ends = np.zeros((2, LINES, max_rows), np.int64)
     rows = int(cut_lines(view, end, begins, ends))
-    json_spans = JsonSpans(_KEYS, rows)
+    json_spans = JsonSpans((*_KEYS, _ONCE), rows)
     broken = np.zeros(rows, np.uint8)
     scan_texts(view, begins[3], ends[3], *json_spans.arrays, broken)
     visitors = np.empty(rows, np.uint64)
@@ -142,6 +145,7 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> RowBatch:
         codes[(sorts != json.ABSENT) & ~fits & (codes == 0)] = NOT_JSON
         spans[name] = starts, stops, np.where(fits, sorts, json.ABSENT).astype(np.uint8)
     codes[_robots(view, begins[1], ends[1])] = NOT_JSON
+    codes[_repeats(view, begins, ends, json_spans.spans_of(_ONCE, rows)[2])] = NOT_JSON
     texts = _columns(view, {name: BEACON[name] for name in _needed(schema)}, codes, spans)
     site = bytes(view[: ends[0, 0]]).split(b" ", 1)[0].decode()
     columns: dict[str, Any] = {}
@@ -176,6 +180,24 @@ def _columns(view: Any, kinds: dict[str, str], codes: Any, field_spans: dict[str
     spans = (starts, stops)
     woven = forms == ESCAPED
     return columns_from_spans(view, RowSchema(columns=kinds), codes, spans, forms != ABSENT, copy, woven).columns
+
+
+def _repeats(view: Any, begins: Any, ends: Any, once: Any) -> Any:
+    """Return which rows repeat another one of the batch, in all lines, and say that each is sent only once."""
+    from panstream.primitives.kernels.sources.json_fields import ABSENT
+    from panstream.primitives.kernels.sources.visitor_ids import hash_pairs, mark_repeats
+
+    several = once == ABSENT
+    hashes = np.empty(once.size, np.uint64)
+    table = np.zeros(1 << (2 * once.size).bit_length(), np.uint64)
+    try:
+        hash_pairs((view, begins[0], ends[2]), (view, begins[3], ends[3]), _KEY, hashes)
+        repeated = several.view(np.uint8).copy()
+        mark_repeats(hashes, table, repeated)
+    finally:
+        wipe(hashes)
+        wipe(table)
+    return repeated.view(bool) & ~several
 
 
 def _robots(view: Any, starts: Any, stops: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Ids of visitors: one keyed hash of an address and a user agent.
+"""Ids of visitors: one keyed hash of an address and a user agent; and beacons that were delivered twice.
 
 Compiled because neither text may become a Python object; both stay in buffers that the caller wipes.
 """
@@ -31,3 +31,21 @@ def hash_pairs(
     for row in range(out.size):
         half = hash_one(data, starts[row], stops[row] - starts[row], key, key)
         out[row] = hash_one(other, begins[row], ends[row] - begins[row], half, key)
+
+
+@njit(cache=True, nogil=True)
+def mark_repeats(hashes: NDArray[np.uint64], table: NDArray[np.uint64], repeated: Bytes) -> None:
+    """Mark the rows whose hash is that of an earlier row; rows marked before are passed over.
+
+    ``table`` is empty at first and has a power of two of slots, more than rows; it is the caller's, who wipes it.
+    """
+    mask = np.uint64(table.size - 1)
+    for row in range(hashes.size):
+        if repeated[row]:
+            continue
+        value = hashes[row] | np.uint64(1)  # 0 is an empty slot
+        slot = (value >> np.uint64(1)) & mask
+        while table[slot] != 0 and table[slot] != value:
+            slot = (slot + np.uint64(1)) & mask
+        repeated[row] = np.uint8(table[slot] == value)
+        table[slot] = value
