@@ -28,6 +28,18 @@ class Estimate:
     one value lies, ``at_most_beyond`` the largest number beyond the next edge, and ``description`` expresses both in
     words. ``released`` are the noisy integers from which all else, intervals included, was computed: nothing else of
     the state was published.
+
+    Args:
+        value: The answer, within its public bounds; NaN where only an interval is known.
+        standard_error: Its standard deviation; NaN where only an interval is known.
+        claim: What has been lost by publishing it.
+        name: What is estimated.
+        unbiased: The same number before clipping; NaN if it is ``value``.
+        support: The public bounds of the value.
+        released: The noisy integers from which all else was computed.
+        at_most_beyond: Of a minimum or maximum, the largest number of values beyond the next edge.
+        text: The answer in words, where a number with an interval does not express it.
+        interval_rule: Returns the interval at a level; None for a normal one.
     """
 
     value: float
@@ -158,7 +170,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimates:
-    """One answer per tick, as columns."""
+    """One answer per tick, as columns.
+
+    Args:
+        unclipped: The answers before clipping.
+        standard_error: Their standard deviations.
+        claim: What has been lost by publishing them.
+        name: What is estimated.
+        support: The public bounds of the values.
+    """
 
     unclipped: NDArray[np.float64]
     standard_error: NDArray[np.float64]

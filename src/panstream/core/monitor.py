@@ -40,6 +40,11 @@ class Monitor(Generic[StateT]):
 
     It cannot be copied. Its bytes can, and copies share its releases.
 
+    Args:
+        algorithm: The algorithm and its public parameters.
+        state: A stored state of the algorithm; a new one is drawn without it.
+        rng: Noise for tests; claims then say that there is no privacy.
+
     >>> from panstream.algorithms.density import OptBern
     >>> monitor = OptBern(universe=1000, epsilon=1.0).start()
     >>> monitor.update(range(0, 1000, 2))

@@ -21,7 +21,12 @@ _DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates that are valid for ``days`` days; its private key is in this object only, not on disk."""
+    """Signs certificates that are valid for ``days`` days; its private key is in this object only, not on disk.
+
+    Args:
+        directory: Where certificates are written.
+        days: How long a certificate is valid.
+    """
 
     def __init__(self, directory: Path, *, days: int = 1) -> None:
         self._directory = directory

@@ -36,6 +36,12 @@ class FieldLayout:
 
     ``kind`` is "int" for a Python integer, "bits" for bytes 0 and 1, "packed" for rows of bits that memory holds eight
     to a byte (the shape counts bits; files are the same as for "bits"), or "u1", "i4", "i8", "u8".
+
+    Args:
+        kind: Kind of the elements.
+        shape: Length of each axis; None where it may vary.
+        below: Exclusive upper bound of the elements.
+        at_least: Lower bound of the elements.
     """
 
     kind: str
@@ -45,22 +51,38 @@ class FieldLayout:
 
 
 def public(**options: Any) -> Any:
-    """Declare a state field that depends on calls and public parameters only."""
+    """Declare a state field that depends on calls and public parameters only.
+
+    Args:
+        options: Settings of ``dataclasses.field``.
+    """
     return _declare("public", options)
 
 
 def published(**options: Any) -> Any:
-    """Declare a state field that is computed from published answers, or that an announced intrusion revealed."""
+    """Declare a state field that is computed from published answers, or that an announced intrusion revealed.
+
+    Args:
+        options: Settings of ``dataclasses.field``.
+    """
     return _declare("published", options)
 
 
 def noised(**options: Any) -> Any:
-    """Declare a state field whose distribution the privacy proof covers."""
+    """Declare a state field whose distribution the privacy proof covers.
+
+    Args:
+        options: Settings of ``dataclasses.field``.
+    """
     return _declare("noised", options)
 
 
 def noise(**options: Any) -> Any:
-    """Declare noise that is stored on purpose and that the proof counts as known to an attacker."""
+    """Declare noise that is stored on purpose and that the proof counts as known to an attacker.
+
+    Args:
+        options: Settings of ``dataclasses.field``.
+    """
     return _declare("noise", options)
 
 

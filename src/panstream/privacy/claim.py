@@ -65,6 +65,14 @@ class Intrusions:
     covered only if no row was applied between the copy and the refresh. A negative number means any number. With two
     ``machines`` that hold shares a copy is one of either; copies of both are covered if no epoch is copied at both,
     except ``together`` epochs.
+
+    Args:
+        unannounced: Copies that nobody notices.
+        announced: Copies that are followed by a refresh.
+        per_phase: Whether an unannounced copy is covered in every phase between two refreshes.
+        machines: Number of machines that hold shares of the state.
+        together: In how many epochs both machines may be copied.
+        freezes: Whether a refresh covers a copy only if no row came in between.
     """
 
     unannounced: int = 1

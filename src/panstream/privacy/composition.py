@@ -23,7 +23,11 @@ _MARGIN = 1e-12  # for conversions between rho and (epsilon, delta): far above t
 
 
 def compose_sequential(claims: Sequence[Claim]) -> Claim:
-    """Compose claims about the same unit: losses add up, all else is the weakest of the claims."""
+    """Compose claims about the same unit: losses add up, all else is the weakest of the claims.
+
+    Args:
+        claims: Claims about the same unit.
+    """
     return _composed(
         claims,
         epsilon=sum_rounded_up(claim.epsilon for claim in claims),
@@ -38,6 +42,9 @@ def compose_parallel(claims: Sequence[Claim]) -> Claim:
 
     Add-remove only: a unit that is replaced may leave one part and enter another, which changes both. For parts that
     are the tables of different holders see `compose_per_holder`.
+
+    Args:
+        claims: Claims about the parts.
     """
     if any(claim.adjacency == "replace" for claim in claims):
         raise InvalidParameter(
@@ -51,6 +58,9 @@ def compose_per_holder(claims: Sequence[Claim]) -> Claim:
     """Compose replace-one claims of several holders about their own tables: the largest loss counts.
 
     A record is replaced by another of the same holder, and the number of each holder's records is public.
+
+    Args:
+        claims: One claim per holder.
     """
     if any(claim.adjacency != "replace" for claim in claims):
         raise InvalidParameter("per_holder is about replace-one claims; for add-remove claims use parallel")
@@ -59,7 +69,12 @@ def compose_per_holder(claims: Sequence[Claim]) -> Claim:
 
 
 def compose_repeated(claim: Claim, times: int) -> Claim:
-    """Compose a claim with itself: every loss is multiplied by ``times``."""
+    """Compose a claim with itself: every loss is multiplied by ``times``.
+
+    Args:
+        claim: The claim.
+        times: How often it holds.
+    """
     checks.require_at_least(1, times=times)
     return replace(
         claim,
@@ -72,7 +87,12 @@ def compose_repeated(claim: Claim, times: int) -> Claim:
 
 
 def group_privacy(claim: Claim, size: int) -> Claim:
-    """Return the claim for groups of ``size`` units: epsilon·size, delta·(e**(size·eps)-1)/(e**eps-1)."""
+    """Return the claim for groups of ``size`` units: epsilon·size, delta·(e**(size·eps)-1)/(e**eps-1).
+
+    Args:
+        claim: The claim about one unit.
+        size: Number of units in a group.
+    """
     checks.require_at_least(1, size=size)
     return replace(
         claim,

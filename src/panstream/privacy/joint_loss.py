@@ -86,6 +86,12 @@ def pair_loss(p0: float, p1: float, kappa: float, releases: int = 1) -> float:
     intrusion and outputs it stays or is re-drawn. Outputs far above (below) the possible sums weigh a neighbour by the
     mean of K**±bit, and every other output lies between (joint-loss.md, Lemma 2), so the maximum over these finitely
     many cases is the loss. With the outputs first, the roles of the last output's bit and the copied bit are exchanged.
+
+    Args:
+        p0: Probability of a 1 for a user who is absent.
+        p1: Probability of a 1 for a user who is present.
+        kappa: Rate of the discrete Laplace noise of an output.
+        releases: Number of outputs.
     """
     if math.isinf(kappa) or p0 in (0.0, 1.0) or p1 in (0.0, 1.0):
         return math.inf

@@ -75,6 +75,10 @@ class LedgerTotal:
 class Ledger:
     """An append-only list of charges. ``limits`` caps the total per (unit, adjacency).
 
+    Args:
+        limits: The largest epsilon for each unit and adjacency; a kind that is missing has no limit.
+        entries: Charges made before.
+
     >>> from panstream.privacy import Claim
     >>> ledger = Ledger({("event", "add-remove"): 1.5})
     >>> ledger.charge("visitors", Claim(epsilon=1.0, unit="user"))

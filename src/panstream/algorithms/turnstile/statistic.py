@@ -19,6 +19,10 @@ class Statistic:
 
     A user who never appeared has net weight 0 and is included in the sum.
 
+    Args:
+        name: What answers call it.
+        function: Takes and returns an array: from net weights to the values that are summed.
+
     >>> Statistic("odd", lambda a: a % 2).at(np.array([0, 1, 2, 3])).tolist()
     [0.0, 1.0, 0.0, 1.0]
     """

@@ -131,7 +131,13 @@ async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None
 
 
 def local_cluster(workers: int, *, security: bool = True, **options: Any) -> Any:
-    """Start a Dask cluster on this machine: hardened processes, TLS between them, no dashboard."""
+    """Start a Dask cluster on this machine: hardened processes, TLS between them, no dashboard.
+
+    Args:
+        workers: Number of worker processes.
+        security: Whether connections are encrypted, with certificates for this cluster only.
+        options: Passed on to ``dask.distributed.LocalCluster``.
+    """
     apply_hardened_config()
     from distributed import LocalCluster
 

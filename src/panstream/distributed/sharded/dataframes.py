@@ -119,6 +119,16 @@ def distinct(
     """Count the different values in a column of a Dask DataFrame; the state on the workers is noisy throughout.
 
     The values are users' ids: whole numbers, strings or bytes. See `DistinctCount` for the other parameters.
+
+    Args:
+        frame: The data frame.
+        column: The column of ids.
+        epsilon: Total privacy loss.
+        expected: About how many different values there are.
+        memory: Bytes that the cells may take.
+        key: Public number that chooses the hash function.
+        client: The Dask client; the current one by default.
+        shards: Number of shards of the state; one per worker by default.
     """
     question = DistinctCount(epsilon, expected=expected, memory=memory, key=key, mergeable=True)
     if column not in frame.columns:

@@ -11,7 +11,12 @@ from panstream.distributed.two_party.participant import Participant
 
 
 class InProcessTwoPartyTransport:
-    """Two participants whose stores are ``directory / "a"`` and ``directory / "b"``."""
+    """Two participants whose stores are ``directory / "a"`` and ``directory / "b"``.
+
+    Args:
+        directory: Folder of both stores.
+        stream: Name of the stream.
+    """
 
     def __init__(self, directory: Path, stream: str) -> None:
         self.second = Participant(directory / "b", first=False, stream=stream)

@@ -6,17 +6,30 @@ Each field of a section's dataclass carries the function that reads and checks i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from panstream.algorithms.continual_users.release_strategies import Protected
 from panstream.algorithms.randomized_bits import MAX_PHASES
 from panstream.engine.config.budget import PersonBudget, read_budget
 from panstream.engine.config.calendar_windows import read_calendar, read_time_zone
 from panstream.engine.config.candidates import WindowChoice, candidate_tables
+from panstream.engine.config.key_readers import (
+    checked_sql,
+    duration_or_keyword,
+    integer,
+    keys_of,
+    one_of,
+    option,
+    present_values,
+    read_names,
+    read_not_negative,
+    read_universe,
+    typed,
+)
 from panstream.engine.config.sink import SinkConfig, read_sink
 from panstream.engine.config.statement import StatementConfig, read_statement
 from panstream.engine.config.text_style import DecimalMark, Encoding, read_date_formats, read_encoding
@@ -26,7 +39,7 @@ from panstream.engine.config.website import WebConfig, read_web
 from panstream.engine.sql.lookup_tables import LookupTable
 from panstream.engine.sql.parser import ParsedQuery, check_derived, parse
 from panstream.engine.sql.result_view import ResultView
-from panstream.errors import ConfigError, UnsupportedQuery, translate_errors
+from panstream.errors import ConfigError
 from panstream.primitives.hashing import StringHash
 from panstream.primitives.sender_counts import CODES, COLUMN, ROW
 from panstream.primitives.time_grid import CalendarGrid, FixedGrid, TimeGrid
@@ -37,55 +50,6 @@ from panstream.privacy.rounding import equal_share, round_down
 COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date")
 Durability = Literal["batch", "interval", "none"]
 
-_Reader = Callable[[Section, str], Any]
-_T = TypeVar("_T")
-
-
-def _key(read: _Reader, default: Any = None) -> Any:
-    """Declare a field that is read from the key of the same name, by ``read``."""
-    return field(default=default, metadata={"read": read})
-
-
-def _keys(config: type[Any]) -> dict[str, _Reader]:
-    return {option.name: option.metadata["read"] for option in fields(config) if option.metadata}
-
-
-def _present_values(section: Section, config: type[Any]) -> dict[str, Any]:
-    """Read the keys that are present in a section; the dataclass has the defaults of the others."""
-    return {key: read(section, key) for key, read in _keys(config).items() if section.has(key)}
-
-
-def _typed(kind: type[Any]) -> _Reader:
-    return lambda section, key: section.optional(key, kind)
-
-
-def _integer(low: int, high: int) -> _Reader:
-    return lambda section, key: section.integer(key, low, high)
-
-
-def _one_of(*options: str) -> _Reader:
-    return lambda section, key: section.choice(key, options)
-
-
-def _duration_or_keyword(word: str, meaning: float | None) -> _Reader:
-    return lambda section, key: meaning if section.values[key] == word else section.duration(key)
-
-
-def _universe(section: Section, key: str) -> Any:
-    value = section.values[key]
-    return tuple(value) if isinstance(value, list) else section.integer(key, 1, 1 << 62)
-
-
-def _not_negative(section: Section, key: str) -> float:
-    return 0.0 if section.values[key] == 0 else section.positive_number(key)
-
-
-def _names(section: Section, key: str) -> tuple[str, ...]:
-    values = section.required(key, list)
-    if not all(isinstance(value, str) for value in values):
-        raise ConfigError(f"{section.place} {key} must be a list of names")
-    return tuple(values)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
@@ -93,28 +57,30 @@ class StreamConfig:
 
     name: str
     columns: Mapping[str, str]
-    user: str | None = _key(_typed(str))
-    user_columns: tuple[str, ...] = _key(_names, ())  # of which each user has one value only
-    weight: str | None = _key(_typed(str))  # signed integer column: deletions and negative weights
-    time: str | None = _key(_typed(str))  # column of event time; arrival time if absent
-    time_zone: str = _key(read_time_zone, "UTC")  # of windows that are units of the calendar
-    lateness: float = _key(Section.duration, 0.0)  # seconds that a row may be late
-    max_ahead: float | None = _key(_duration_or_keyword("any", None), 3600.0)  # seconds a row may be ahead of the clock
-    max_clock_jump: float = _key(Section.duration, 3600.0)  # seconds that the system clock may jump ahead
-    max_clock_gap: float = _key(Section.duration, 7 * 86400.0)  # seconds between two processes with a trusted clock
-    on_bad_row: Literal["skip", "stop"] = _key(_one_of("skip", "stop"), "skip")
-    delimiter: str | None = _key(_typed(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
-    decimal: DecimalMark = _key(_one_of(*get_args(DecimalMark)), ".")  # of numbers in such CSV
-    date_format: tuple[str, ...] = _key(read_date_formats, ())  # of text in files and pipes; ISO 8601 without one
-    encoding: Encoding | None = _key(read_encoding)  # of text in files and pipes; UTF-8 unless declared
-    header: bool = _key(_typed(bool), True)  # whether such CSV begins with names; else columns are in declared order
-    unusable_epsilon: float | None = _key(_not_negative)  # of the share of unusable rows that ``run`` publishes
+    user: str | None = option(typed(str))
+    user_columns: tuple[str, ...] = option(read_names, ())  # of which each user has one value only
+    weight: str | None = option(typed(str))  # signed integer column: deletions and negative weights
+    time: str | None = option(typed(str))  # column of event time; arrival time if absent
+    time_zone: str = option(read_time_zone, "UTC")  # of windows that are units of the calendar
+    lateness: float = option(Section.duration, 0.0)  # seconds that a row may be late
+    max_ahead: float | None = option(
+        duration_or_keyword("any", None), 3600.0
+    )  # seconds a row may be ahead of the clock
+    max_clock_jump: float = option(Section.duration, 3600.0)  # seconds that the system clock may jump ahead
+    max_clock_gap: float = option(Section.duration, 7 * 86400.0)  # seconds between two processes with a trusted clock
+    on_bad_row: Literal["skip", "stop"] = option(one_of("skip", "stop"), "skip")
+    delimiter: str | None = option(typed(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
+    decimal: DecimalMark = option(one_of(*get_args(DecimalMark)), ".")  # of numbers in such CSV
+    date_format: tuple[str, ...] = option(read_date_formats, ())  # of text in files and pipes; ISO 8601 without one
+    encoding: Encoding | None = option(read_encoding)  # of text in files and pipes; UTF-8 unless declared
+    header: bool = option(typed(bool), True)  # whether such CSV begins with names; else columns are in declared order
+    unusable_epsilon: float | None = option(read_not_negative)  # of the share of unusable rows that ``run`` publishes
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     person: PersonBudget = PersonBudget()
     guessed: bool = False  # whether the columns were inferred from the input's first rows, and so are public
     derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
     # Addresses of the two machines that hold shares; ``cells`` is [two_party] cells, the kind of state that is shared.
-    machines: tuple[str, ...] = _key(lambda section, key: tuple(map(str, section.required(key, list))), ())
+    machines: tuple[str, ...] = option(lambda section, key: tuple(map(str, section.required(key, list))), ())
     cells: Literal["exact", "noisy"] = "exact"
 
 
@@ -127,34 +93,34 @@ class QueryConfig:
     parsed: ParsedQuery
     epsilon: float  # 0 until the planner gives it a share of a person's budget
     statement: str = ""  # the name of the [[query]]
-    universe: int | tuple[Any, ...] | None = _key(_universe)
-    expected: int | None = _key(_integer(1, 1 << 62))
-    memory: int | None = _key(_integer(1, 1 << 50))
-    lower: float | None = _key(_typed(float))
-    upper: float | None = _key(_typed(float))
-    max_weight: int | None = _key(_integer(1, 1 << 60))
-    releases: int = _key(_integer(1, 1 << 30), 1)
-    every: float | None = _key(Section.period)  # seconds between releases
-    horizon: int | None = _key(_integer(1, 1 << 40))  # how many of them
-    window: float | None = _key(Section.period)  # seconds; each window has a new state
+    universe: int | tuple[Any, ...] | None = option(read_universe)
+    expected: int | None = option(integer(1, 1 << 62))
+    memory: int | None = option(integer(1, 1 << 50))
+    lower: float | None = option(typed(float))
+    upper: float | None = option(typed(float))
+    max_weight: int | None = option(integer(1, 1 << 60))
+    releases: int = option(integer(1, 1 << 30), 1)
+    every: float | None = option(Section.period)  # seconds between releases
+    horizon: int | None = option(integer(1, 1 << 40))  # how many of them
+    window: float | None = option(Section.period)  # seconds; each window has a new state
     calendar: CalendarGrid | None = None  # of window, or else of every, where that is a unit of the calendar
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    groups_per_user: int | None = _key(_integer(1, 1 << 20))  # groups that one user can be in; all if not declared
-    delta: float = _key(_typed(float), 0.0)  # for counts of rows, and what is computed from them: Gaussian noise
-    max_item_bytes: int | None = _key(_integer(1, 1024))  # for an open domain: longer names are truncated
-    contributions: int | None = _key(_integer(1, 1 << 40))  # rows of one user that are protected together
-    bounded_by: BoundedBy | None = _key(_one_of(*get_args(BoundedBy)))  # what bounds the rows of one user
-    counter: str = _key(_one_of(*CODES), ROW)  # the kind of rows that senders number, if they bound their rows
-    unit: Protected | None = _key(_one_of(*get_args(Protected)))  # what is protected; a user unless given
-    user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
-    announced: int = _key(_integer(0, MAX_PHASES), 0)  # announced intrusions that are paid for in advance
-    key: int = _key(_integer(0, (1 << 128) - 1), 0)
-    weight: float = _key(Section.positive_number, 1.0)  # importance, where a person's budget is divided
-    target_error: float | None = _key(Section.positive_number)  # largest useful 95% error
+    groups_per_user: int | None = option(integer(1, 1 << 20))  # groups that one user can be in; all if not declared
+    delta: float = option(typed(float), 0.0)  # for counts of rows, and what is computed from them: Gaussian noise
+    max_item_bytes: int | None = option(integer(1, 1024))  # for an open domain: longer names are truncated
+    contributions: int | None = option(integer(1, 1 << 40))  # rows of one user that are protected together
+    bounded_by: BoundedBy | None = option(one_of(*get_args(BoundedBy)))  # what bounds the rows of one user
+    counter: str = option(one_of(*CODES), ROW)  # the kind of rows that senders number, if they bound their rows
+    unit: Protected | None = option(one_of(*get_args(Protected)))  # what is protected; a user unless given
+    user_window: float | None = option(Section.duration)  # seconds within which a user's rows are protected
+    announced: int = option(integer(0, MAX_PHASES), 0)  # announced intrusions that are paid for in advance
+    key: int = option(integer(0, (1 << 128) - 1), 0)
+    weight: float = option(Section.positive_number, 1.0)  # importance, where a person's budget is divided
+    target_error: float | None = option(Section.positive_number)  # largest useful 95% error
     later: tuple[QueryConfig, ...] = ()  # the same query in the windows that it may take instead
     of_unusable: bool = False  # whether it counts the rows that the other queries could and could not use
     # SipHash by default: whoever chooses the ids must not be able to choose their cells.
-    hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")
+    hash: StringHash = option(one_of(*get_args(StringHash)), "siphash")
 
     @property
     def window_grid(self) -> TimeGrid | None:
@@ -183,7 +149,29 @@ class _StatementConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One stream, its queries, and the store of their state."""
+    """One stream, its queries, and the store of their state.
+
+    Args:
+        stream: The stream: its columns, the user, the time, the person's budget.
+        queries: The queries, those of statements among them.
+        statements: Statements as written, each with the queries that answer it.
+        lookups: Public tables that queries join, by name.
+        directory: Folder of the store; None keeps the state in memory.
+        digest: Fingerprint of all that a stored state depends on.
+        two_party: The two machines that hold the state, if there are two.
+        durability: What is on disk when a batch is acknowledged.
+        interval: Seconds between two writes where ``durability`` is "interval".
+        batch_rows: Rows of a micro-batch; chosen by the kind of source if None.
+        batch_time: Seconds after which an incomplete micro-batch of live input is applied.
+        keep_tables: Of how many answers about keys that nobody listed the table of counts is stored.
+        keep_prefixes: Of how many such answers all published cells are stored.
+        commit_rows: Rows of files that share one commit.
+        step: Seconds of a step of live input; None lets the queries decide, 0 commits each batch.
+        sink: The database to which answers are copied.
+        web: The website whose visits are counted, for its dashboard.
+        statement: The operator's own words for the privacy statement.
+        choices: What became of each query when a person's budget was divided.
+    """
 
     stream: StreamConfig
     queries: tuple[QueryConfig, ...]
@@ -192,15 +180,15 @@ class Config:
     directory: Path | None = None
     digest: str = field(default="", compare=False)  # SHA-256 of the file, in hexadecimal; "" if it is from no file
     two_party: TwoPartyConfig | None = None
-    durability: Durability = _key(_one_of(*get_args(Durability)), "batch")
-    interval: float = _key(Section.duration, 1.0)
-    batch_rows: int | None = _key(_integer(1, 10_000_000))  # None: chosen by the source
-    batch_time: float = _key(Section.duration, 0.020)
-    keep_tables: int = _key(_integer(1, 1 << 30), 400)  # releases with tables for point queries
-    keep_prefixes: int = _key(_integer(0, 1 << 30), 1)  # releases with all cells of names, for merging
-    commit_rows: int = _key(_integer(1, 1 << 40), 5_000_000)  # rows of files per commit: they can be read again
+    durability: Durability = option(one_of(*get_args(Durability)), "batch")
+    interval: float = option(Section.duration, 1.0)
+    batch_rows: int | None = option(integer(1, 10_000_000))  # None: chosen by the source
+    batch_time: float = option(Section.duration, 0.020)
+    keep_tables: int = option(integer(1, 1 << 30), 400)  # releases with tables for point queries
+    keep_prefixes: int = option(integer(0, 1 << 30), 1)  # releases with all cells of names, for merging
+    commit_rows: int = option(integer(1, 1 << 40), 5_000_000)  # rows of files per commit: they can be read again
     # Seconds between two commits of live rows; 0: commit each batch, None: chosen by the size of the state.
-    step: float | None = _key(_duration_or_keyword("none", 0.0))
+    step: float | None = option(duration_or_keyword("none", 0.0))
     sink: SinkConfig | None = None
     web: WebConfig | None = None
     statement: StatementConfig = StatementConfig()
@@ -227,15 +215,24 @@ class Config:
 
 
 def load_config(path: str | Path) -> Config:
-    """Read a configuration file; relative paths in it are relative to its directory."""
+    """Read a configuration file; relative paths in it are relative to its directory.
+
+    Args:
+        path: A file in TOML.
+    """
     config = read_config(load_config_file(Path(path)), base=Path(path).parent)
     return replace(config, digest=hashlib.sha256(Path(path).read_bytes()).hexdigest())
 
 
 def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
-    """Build a configuration from plain values, or raise ConfigError; relative paths are relative to ``base``."""
+    """Build a configuration from plain values, or raise ConfigError; relative paths are relative to ``base``.
+
+    Args:
+        data: What a configuration file holds, as tables and plain values.
+        base: Directory to which paths are relative.
+    """
     top = Section("the file", data, {"stream", "query", "store", "lookup", "two_party", "sink", "web", "statement"})
-    stream_keys = {*_keys(StreamConfig), "name", "columns", "budget", "derived"}
+    stream_keys = {*keys_of(StreamConfig), "name", "columns", "budget", "derived"}
     stream = _stream(Section("[stream]", top.required("stream", dict), stream_keys), cells_of(top))
     lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}
     tables = top.optional("query", list)
@@ -252,11 +249,11 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     for name in stream.person.allow_unbounded:
         if name not in names:
             raise ConfigError(f"[stream.budget] allow_unbounded: there is no query named {name!r}")
-    store = Section("[store]", top.optional("store", dict, {}), {*_keys(Config), "directory"})
+    store = Section("[store]", top.optional("store", dict, {}), {*keys_of(Config), "directory"})
     directory = store.optional("directory", str)
     if stream.machines and (directory is None or store.optional("durability", str, "batch") != "batch"):
         raise ConfigError('[stream] machines need [store] directory, and durability = "batch": their steps are durable')
-    store_options = _present_values(store, Config)
+    store_options = present_values(store, Config)
     return Config(
         stream=stream,
         queries=queries,
@@ -283,7 +280,7 @@ def _stream(section: Section, cells: Literal["exact", "noisy"]) -> StreamConfig:
             raise ConfigError(f"[stream.columns] {column}: type must be one of {', '.join(COLUMN_TYPES)}")
     if not columns:
         raise ConfigError("[stream.columns] must declare at least one column")
-    options = _present_values(section, StreamConfig)
+    options = present_values(section, StreamConfig)
     for role in ("user", "time", "weight"):
         if options.get(role, next(iter(columns))) not in columns:
             raise ConfigError(f"[stream] {role}: column {options[role]!r} is not declared in [stream.columns]")
@@ -321,12 +318,8 @@ def _derived(section: Section, columns: Mapping[str, str], user: str | None) -> 
             raise ConfigError(f"{label}: a column of this name is declared")
         if not isinstance(text, str):
             raise ConfigError(f"{label} must be an expression in SQL")
-        _checked_sql(label, partial(check_derived, name, text, columns, user, derived))
+        checked_sql(label, partial(check_derived, name, text, columns, user, derived))
     return derived
-
-
-def _checked_sql(label: str, read: Callable[[], _T]) -> _T:
-    return translate_errors(read, UnsupportedQuery, lambda error: ConfigError(f"{label}: {error}"))
 
 
 def _queries(
@@ -335,7 +328,7 @@ def _queries(
     """Return one [[query]] and the queries for its states, with the windows that they may take instead."""
     name = table.get("name") if isinstance(table, dict) else None
     place = f"[[query]] {name or number}"
-    known = {*_keys(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
+    known = {*keys_of(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
     sections = [Section(place, one, known) for one in candidate_tables(place, table)]
     (statement, queries), *later = [_queries_in_window(section, stream, lookups, base) for section in sections]
     return statement, tuple(
@@ -359,7 +352,7 @@ def _queries_in_window(
     statement = section.required("sql", str)
     is_divided = not section.has("epsilon") and stream.person.epsilon is not None
     epsilon = 0.0 if is_divided else section.positive_number("epsilon")
-    select = _checked_sql(
+    select = checked_sql(
         f"{section.place} sql",
         lambda: parse(
             statement,
@@ -376,7 +369,7 @@ def _queries_in_window(
     name = section.required("name", str)
     has_several_parts = len(select.parts) > 1
     groups = read_groups(section, select, base)
-    options = _present_values(section, QueryConfig)
+    options = present_values(section, QueryConfig)
     if has_several_parts and "delta" in options:
         options["delta"] = options["delta"] / len(select.parts)
     options |= read_calendar(section, options, stream.time_zone)

@@ -72,6 +72,9 @@ def load_divided_config(path: str | Path) -> Config:
 def divide_person_budget(config: Config) -> Config:
     """Return the configuration with an epsilon for each query; as it is, if every one states its own.
 
+    Args:
+        config: The configuration, with a budget for a person.
+
     Raises:
         ConfigError: A query cannot be answered, or is left out of the person's total.
         BudgetExceeded: No query can be useful within the budget, or nothing bounds the rows of one person in one.

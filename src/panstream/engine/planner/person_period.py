@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def planned_person_total(config: Config, plans: Sequence[QueryPlan]) -> PersonTotal:
-    """Return the total of any period in which the configuration stays as it is, and one process keeps its states."""
+    """Return the total of any period in which the configuration stays as it is, and one process keeps its states.
+
+    Args:
+        config: The configuration.
+        plans: The plans of its queries.
+    """
     budget = config.stream.person
     shares = tuple(person_share(plan, config.stream, budget.period) for plan in plans)
     return PersonTotal(period=budget.period, shares=shares, limit=budget.epsilon, delta=budget.delta)

@@ -244,7 +244,11 @@ def _accuracy_warnings(plan: QueryPlan) -> list[str]:
 
 
 def explain(config: Config) -> ConfigExplanation:
-    """Plan every query of a configuration; raise ConfigError where one cannot be answered."""
+    """Plan every query of a configuration; raise ConfigError where one cannot be answered.
+
+    Args:
+        config: The configuration to plan.
+    """
     config = divide_person_budget(config)
     return ConfigExplanation(config=config, plans=plan_all(config))
 

@@ -35,6 +35,9 @@ def answers(engine: Engine) -> Iterator[dict[str, Any]]:
     """Yield the latest answer of every query and group: name, value, standard_error, interval, epsilon, claim.
 
     HAVING, ORDER BY and LIMIT of a statement say which of its groups, and in which order; the log has all of them.
+
+    Args:
+        engine: The engine whose log is read.
     """
     for _, release in visible_rows(engine, latest=True):
         yield _as_answer(release)

@@ -67,7 +67,13 @@ def arrow_type(kind: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSchema:
-    """The columns to read, with their declared types, and the name of the one that holds user ids."""
+    """The columns to read, with their declared types, and the name of the one that holds user ids.
+
+    Args:
+        columns: The declared type of each column, by name.
+        user: The column of user ids.
+        on_bad_row: Whether a bad row is skipped or ends the input.
+    """
 
     columns: Mapping[str, str]
     user: str | None = None

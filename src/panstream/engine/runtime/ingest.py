@@ -136,6 +136,13 @@ def ingest(
     """Apply files, or one table of pandas, polars, Arrow or DuckDB, to an engine.
 
     Ends with the input, or with Ctrl-C or SIGTERM; the result's ``interrupted`` is set then.
+
+    Args:
+        engine: The engine.
+        inputs: Paths, globs, directories or addresses, as the command takes them; or one table.
+        follow: Whether files are read as they grow.
+        format: The format of the files; by default what their names end with.
+        on_batch: Called after each batch with the number of rows, and the share of the input that was read.
     """
     source = open_configured_source(engine.config, inputs, follow=follow, format=format)
     engine.declare(*(ingestion_paths(inputs, follow=follow) if is_paths(inputs) else ["calls"]))

@@ -188,6 +188,9 @@ class Selector:
     The constructor checks every expression against the declared columns. Call ``wipe`` once the engine has applied
     the batch: it overwrites everything that was computed from its rows.
 
+    Args:
+        config: The configuration whose queries select rows.
+
     Raises:
         ConfigError: An expression or a group key does not fit the columns.
     """

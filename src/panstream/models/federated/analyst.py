@@ -55,7 +55,19 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FederatedModel:
-    """A network, the claim about every record of every holder, and which holders took part or were dropped."""
+    """A network, the claim about every record of every holder, and which holders took part or were dropped.
+
+    Args:
+        network: The model.
+        claim: What every record of every holder has lost.
+        method: Name of the method.
+        run: Label of the run.
+        records: Number of records of the holders that took part.
+        holders: Names of the holders that took part.
+        dropped: Why each of the others was dropped.
+        questions: How many questions were asked.
+        facts: Further public facts about the run.
+    """
 
     network: BayesianNetwork | Mixture
     claim: Claim
@@ -90,6 +102,14 @@ class Federation:
     the default is a new random label. A holder that is unreachable in ``attempts`` tries, refuses, or sends an invalid
     answer is dropped for the rest of the run; with fewer than ``minimum`` holders the run raises FederationAborted.
     ``report`` is called with a line of public text for every event.
+
+    Args:
+        domain: The attributes, on which all holders agree.
+        channels: Channels to the holders, or the holders themselves.
+        run: Label of the run; the same label brings the stored answers.
+        minimum: How many holders must take part.
+        attempts: How often a holder that cannot be reached is asked.
+        report: Called with a line of public text for every event.
     """
 
     def __init__(

@@ -23,6 +23,12 @@ _ONES = 0.3  # share of rho for the tables of single attributes
 class FederatedPairs:
     """A mixture, or a forest, from the noisy tables of all attributes and pairs, asked for in one question.
 
+    Args:
+        epsilon: Loss of every record.
+        delta: The claimed delta.
+        secure: Whether the tables can be read only as a sum over all holders.
+        colluders: How many holders may collude with the analyst; by default a third of them.
+
     **Privacy.** (epsilon, delta) towards every record, replace-one. With ``secure`` the tables can be read only as a
     sum over all holders, with the noise of one holder instead of sqrt(M) times as much. The claim then holds against an
     analyst that colludes with up to ``colluders`` of the M holders (a third of them by default), and it is

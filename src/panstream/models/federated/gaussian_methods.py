@@ -44,6 +44,11 @@ class IndependentMarginals:
     """Only the N tables of single attributes, at equal shares: Laplace noise at delta = 0, Gaussian noise otherwise.
 
     ``by_size`` gives larger tables more of the budget, as `FederatedTree` does.
+
+    Args:
+        epsilon: Loss of every record.
+        delta: The claimed delta; 0 for Laplace noise.
+        by_size: Whether larger tables get more of the budget.
     """
 
     epsilon: float
@@ -83,6 +88,12 @@ def _size_shares(sizes: tuple[int, ...]) -> list[float]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianSums:
     """One question: all tables of ``degree + 1`` attributes with Gaussian noise; everything else is post-processing.
+
+    Args:
+        epsilon: Loss of every record.
+        delta: The claimed delta.
+        degree: Largest number of parents; tables have one attribute more.
+        root: Position of the attribute without parents.
 
     **Privacy.** (epsilon, delta) towards every record, replace-one. T tables at rho/T each need noise of
     ``sqrt(T/rho)`` per cell where Laplace noise grows with T itself.
@@ -147,6 +158,12 @@ class FederatedTree:
     2. Tables of pairs. From the noisy margins and the known noise the analyst decides which pairs could exceed the
        noise, and merges neighbouring codes into groups so that an average cell exceeds its noise.
     3. The edges of the heaviest forest a second time, both answers combined.
+
+    Args:
+        epsilon: Loss of every record.
+        delta: The claimed delta.
+        margins: Share of rho of the first question; by default it follows from the noise.
+        pairs: Share of rho of the second question; by default it follows from the noise.
 
     **Privacy.** (epsilon, delta) towards every record, replace-one: the three questions share rho. The later questions
     depend on earlier *answers* only, so no selection mechanism is needed.

@@ -25,6 +25,15 @@ from panstream.privacy.holder_loss import record_claim
 class Holder:
     """Answers an analyst's questions about ``records``.
 
+    Args:
+        name: The holder's name, which is public.
+        records: Its table.
+        epsilon: Budget of every record for all answers.
+        delta: The budget's delta.
+        ledger: File of charges and answers; in memory by default.
+        rng_factory: Makes the noise source of one answer; for tests.
+        roster: The members of secure sums; without it the holder takes part in none.
+
     **Privacy.** One record, replace-one; the number of records is public. Whatever the analyst asks, in whatever order
     and however it depends on earlier answers, the answers together are (epsilon, delta)-private
     (docs/proofs/federated.md). The records themselves stay in this process's memory: a holder protects against the

@@ -38,6 +38,13 @@ class HolderLedger:
 
     At ``delta = 0`` pure epsilons add up; otherwise pure epsilons or rho, whichever stays within the budget, see
     `panstream.privacy.holder_loss`. ``path`` may be ":memory:" for experiments. ``total`` is the loss of all answers.
+
+    Args:
+        path: The file, or ":memory:".
+        epsilon: Budget of every record for all answers.
+        delta: The budget's delta.
+        domain: The table's domain, as text: a ledger belongs to one table.
+        records: Number of records of the table.
     """
 
     def __init__(

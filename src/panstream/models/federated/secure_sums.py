@@ -53,6 +53,11 @@ class Roster:
     """The members a holder forms sums with: its signing key, their public keys, and how many of them may collude.
 
     The keys are exchanged between the holders, not through the analyst, who could otherwise invent members.
+
+    Args:
+        key: The holder's own signing key.
+        members: Public keys of all members by name, its own among them.
+        colluders: How many members may collude with the analyst.
     """
 
     key: Ed25519PrivateKey

@@ -86,6 +86,15 @@ class NoisyStatistics(_SumMethod):
 
     Sharing the noisy sufficient statistics (Digalakis 2018, Algorithm 3.5).
 
+    Args:
+        epsilon: Loss of every record.
+        delta: The claimed delta; above 0 with ``secure`` only.
+        clip_at_holder: Whether holders cut negative counts, as printed.
+        secure: Whether the tables can be read only as a sum over all holders.
+        colluders: How many holders may collude with the analyst; by default a third of them.
+        degree: Largest number of parents; tables have one attribute more.
+        root: Position of the attribute without parents.
+
     **Privacy.** Pure epsilon towards every record, replace-one: C(N, k+1) tables at equal shares (Theorem 3.4). With
     ``secure`` (epsilon, delta) as for `FederatedPairs`: Gaussian noise of one holder on the sums.
 
@@ -115,6 +124,14 @@ class DistributedParameters(_SumMethod):
     """Learn the tables of a given structure: one question for all families, with Laplace noise.
 
     Distributed parameter learning (Digalakis 2018, Algorithm 3.4); ``clip_at_holder`` cuts negative counts as printed.
+
+    Args:
+        epsilon: Loss of every record.
+        delta: The claimed delta; above 0 with ``secure`` only.
+        clip_at_holder: Whether holders cut negative counts, as printed.
+        secure: Whether the tables can be read only as a sum over all holders.
+        colluders: How many holders may collude with the analyst; by default a third of them.
+        parents: For each attribute the positions of its parents.
 
     **Privacy.** Pure epsilon towards every record, replace-one. Families that lie within another one are summed from
     it, so fewer than N tables share the budget (N - k of them for a structure of the greedy kind). With ``secure``
@@ -164,6 +181,13 @@ class MajorityVoting(_TwoStageMethod):
 
     Noisy majority voting (Digalakis 2018, Algorithm 3.6); ``clip_at_holder`` cuts negative counts as printed.
 
+    Args:
+        epsilon: Loss of every record.
+        degree: Largest number of parents.
+        root: Position of the attribute without parents.
+        split: Share of the budget for the structure.
+        clip_at_holder: Whether holders cut negative counts, as printed.
+
     **Privacy.** Pure epsilon towards every record, replace-one: N - 1 votes share ``split·epsilon``, the tables the
     rest. Every holder scales its choices by the sensitivity at *its own* number of records; with the pooled number, as
     the thesis can be read, ten holders would lose 7.7 times what is claimed.
@@ -204,6 +228,14 @@ class NoisyModel(_TwoStageMethod):
 
     Sharing the noisy model (Digalakis 2018, Algorithm 3.7). Negative counts of a family are cut in any case;
     ``clip_at_holder`` also cuts them before the root's table is summed from one.
+
+    Args:
+        epsilon: Loss of every record.
+        degree: Largest number of parents.
+        root: Position of the attribute without parents.
+        split: Share of the budget for the structure.
+        clip_at_holder: Whether holders also cut negative counts before the root's table is summed.
+        rng_factory: Makes the source of the samples; for tests.
 
     **Privacy.** Pure epsilon towards every record, replace-one; sampling and learning from samples cost nothing.
     """
@@ -257,6 +289,14 @@ class AverageScores(_TwoStageMethod):
     """Holders send noisy local mutual informations; their mean (by records) or median is the score.
 
     The naive baseline that the thesis names and advises against.
+
+    Args:
+        epsilon: Loss of every record.
+        degree: Largest number of parents.
+        root: Position of the attribute without parents.
+        split: Share of the budget for the structure.
+        clip_at_holder: Whether holders cut negative counts, as printed.
+        average: How the holders' scores become one.
 
     **Privacy.** Pure epsilon towards every record, replace-one. Mutual information is not linear, so the average of the
     local values is not the value of the pooled table: a baseline, not a recommendation.

@@ -34,6 +34,14 @@ class Bins:
     ``whole`` declares integer values, ``dates`` that the edges are dates. ``atoms`` are values with a category of their
     own, after those of the bins.
 
+    Args:
+        edges: Edges in ascending order; numbers, or dates as text.
+        clip: Put values beyond the outer edges into the nearest bin instead of rejecting them.
+        whole: Values are integers.
+        atoms: Values with a category of their own.
+        tail: Upper limit of samples from the last bin, if that has no upper edge.
+        dates: Edges are dates.
+
     >>> ages = Bins([0, 18, 65, 120])
     >>> ages.labels
     ('[0, 18)', '[18, 65)', '[65, 120]')

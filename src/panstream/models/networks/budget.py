@@ -55,7 +55,13 @@ def split_proportionally(total: Fraction, weights: Sequence[float]) -> list[Frac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSplit:
-    """Shares of the budget: one-way ``marginals``, choosing the ``structure``, and the ``tables`` of its families."""
+    """Shares of the budget: one-way ``marginals``, choosing the ``structure``, and the ``tables`` of its families.
+
+    Args:
+        marginals: Share of the one-way tables.
+        structure: Share of choosing the structure.
+        tables: Share of the tables of the families.
+    """
 
     marginals: float = 0.45
     structure: float = 0.1
@@ -237,6 +243,9 @@ class PureBudget(Budget):
     mean L1 norm of (D + 1)(1 - 1/c)·2/epsilon: nearly what D cells of its own budget would give, less for small tables,
     more for tables that are small compared with the others of their group. So tables of similar size are grouped, by
     dynamic programming over the sorted public sizes.
+
+    Args:
+        epsilon: The whole budget.
     """
 
     __slots__ = ()

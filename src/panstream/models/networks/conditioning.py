@@ -38,6 +38,13 @@ class ConditionedModel:
     """A model of the records that agree with the evidence, the evidence's probability, and ranges for sampled numbers.
 
     The first ``hidden`` attributes of the ``network`` are not part of a record.
+
+    Args:
+        domain: The attributes of a record.
+        network: The network with the evidence applied.
+        hidden: How many attributes, from the first on, are not part of a record.
+        probability: Probability of the evidence.
+        within: Ranges for the numbers that are sampled from a bin, by attribute.
     """
 
     domain: Domain
@@ -58,6 +65,10 @@ class ConditionedModel:
 
 def condition(model: BayesianNetwork | Mixture, evidence: Mapping[str, Condition]) -> ConditionedModel:
     """Return the model given some values; raise InvalidParameter if their probability is below 1e-9.
+
+    Args:
+        model: The model.
+        evidence: For each observed attribute its value, its values, or a range.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> tables = (np.array([0.75, 0.25]), np.array([[0.875, 0.125], [0.125, 0.875]]))

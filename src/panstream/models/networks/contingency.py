@@ -17,6 +17,10 @@ from panstream.models.networks.records import Records
 def contingency(records: Records, attributes: Sequence[int]) -> NDArray[np.int64]:
     """Return the counts of all value combinations of ``attributes`` (positions), one axis per attribute.
 
+    Args:
+        records: The records to count.
+        attributes: Positions of the attributes, one per axis.
+
     >>> from panstream.models.networks import Domain
     >>> domain = Domain({"sex": ["f", "m"], "smokes": ["no", "yes"]})
     >>> records = Records.read({"sex": ["f", "m", "f"], "smokes": ["no", "no", "yes"]}, domain)
@@ -32,7 +36,11 @@ def contingency(records: Records, attributes: Sequence[int]) -> NDArray[np.int64
 
 
 def pairwise(records: Records) -> dict[tuple[int, int], NDArray[np.int64]]:
-    """Return the exact tables of all pairs ``(i, j)`` with ``i < j``, as views of one array."""
+    """Return the exact tables of all pairs ``(i, j)`` with ``i < j``, as views of one array.
+
+    Args:
+        records: The records to count.
+    """
     from panstream.primitives.kernels.models.contingency import count_pairs
 
     sizes = records.domain.sizes
@@ -73,7 +81,12 @@ class Comparison:
 
 
 def compare(one: Records, other: Records) -> Comparison:
-    """Compare the marginals of two tables of the same domain."""
+    """Compare the marginals of two tables of the same domain.
+
+    Args:
+        one: Records of a domain.
+        other: Records of the same domain, for example synthetic ones.
+    """
     if one.domain != other.domain:
         raise InvalidParameter("the two tables must have the same domain")
     if not (len(one) and len(other)):

@@ -33,7 +33,14 @@ _INFINITIES = {"-inf": -math.inf, "inf": math.inf}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """One column: its name, its labels in code order, its bins if it is numeric, and the code for "missing"."""
+    """One column: its name, its labels in code order, its bins if it is numeric, and the code for "missing".
+
+    Args:
+        name: Name of the column.
+        labels: Its categories in the order of their codes.
+        bins: Edges of the categories if the column is numeric.
+        missing: The code for a missing value; None if every record has a value.
+    """
 
     name: str
     labels: tuple[str, ...]
@@ -63,6 +70,10 @@ class Domain:
     ``attributes`` maps a name to its categories or to `Bins`. ``missing`` names the attributes where "no value"
     is a category of its own: as a mapping it gives the category's label, which is added at the end unless it is
     declared; nulls and undeclared values then become that category instead of an error.
+
+    Args:
+        attributes: For each name its categories, or the bins of its numbers.
+        missing: Names of attributes that may have no value; as a mapping, with the label of that category.
 
     >>> domain = Domain({"sex": ["f", "m"], "age": Bins([0, 18, 65, 120])}, missing={"sex": "?"})
     >>> domain.names, domain.sizes
@@ -272,6 +283,11 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
     category for missing values, ``missing: "?"`` one with this label. A Table Schema
     (``{"fields": [{"name": …, "type": …, "constraints": {…}}]}``) is accepted as well. Integers with at most ``bins``
     values get a category each; wider ranges get ``bins`` bins of equal width.
+
+    Args:
+        metadata: Public description of the columns, or a Table Schema.
+        bins: Number of bins of a numeric column that declares none.
+        missing: Label of the category for missing values.
 
     >>> propose_domain({"sex": ["f", "m"], "stay": {"type": "integer", "minimum": 1, "maximum": 14}})
     Domain(sex: 2, stay: 14)

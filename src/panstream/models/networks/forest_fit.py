@@ -82,6 +82,14 @@ def fit_forest(
     number of records. Tables of the same attributes are averaged with weights 1/sigma². Without edges, and where noise
     alone moves tables by a total variation distance above 1, they are replaced by their posterior means, which are
     nearer to the truth than the projections: of fifty rows of Adult at epsilon 1, .66 instead of .74 (uniform: .68).
+
+    Args:
+        domain: The attributes.
+        records: Number of records, which is public.
+        tables: Noisy tables of single attributes and of pairs; the pairs are the edges.
+        shrinkage: Weight of the penalty for dependence.
+        smoothing: How many standard deviations of noise are mixed into each conditional row.
+        iterations: Number of steps of the minimisation.
     """
     checks.require_at_least(1, records=records)
     merged = _merged(domain, records, tables)

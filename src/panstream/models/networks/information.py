@@ -28,6 +28,9 @@ from panstream.errors import InvalidParameter
 def entropy(table: NDArray[Any]) -> float:
     """Return the entropy in bits of the distribution proportional to ``table``; 0 for an empty table.
 
+    Args:
+        table: Counts or probabilities, of any shape.
+
     >>> entropy(np.array([1, 1, 2]))
     1.5
     """
@@ -44,6 +47,9 @@ def entropy(table: NDArray[Any]) -> float:
 
 def mutual_information(table: NDArray[Any]) -> float:
     """Return I(last axis; all other axes together) in bits, never below 0.
+
+    Args:
+        table: Counts or probabilities, with an axis per attribute.
 
     >>> mutual_information(np.array([[5, 0], [0, 5]]))
     1.0
@@ -75,6 +81,12 @@ def noisy_entropy_bias(probabilities: ArrayLike, *, records: int, holders: int =
     ``probabilities`` is the true distribution, all positive; ``scale`` is b, the noise of one holder having
     P(k) ∝ exp(-|k|/b). Theorem 3.5. Good while M·b² is small against (n·p)² for every cell.
 
+    Args:
+        probabilities: The true distribution, without zeros.
+        records: Number of records.
+        holders: Number of holders, each of which adds noise.
+        scale: Scale of the noise of one holder; 0 for none.
+
     >>> round(noisy_entropy_bias([0.25] * 4, records=1000).sampling * math.log(2), 6)
     -0.0015
     """
@@ -95,6 +107,12 @@ def noisy_entropy_error(probabilities: ArrayLike, *, records: int, holders: int 
     """Return E[(H̃ - H)²] in bits²: σ²/n from sampling and (2M·b²/n²)·Σ (1 + ln p)² from the noise, then δ³ and δ⁴.
 
     σ² = Σ p·ln² p - H². Theorem 3.6, whose statement is the first term.
+
+    Args:
+        probabilities: The true distribution, without zeros.
+        records: Number of records.
+        holders: Number of holders, each of which adds noise.
+        scale: Scale of the noise of one holder; 0 for none.
     """
     p, n, v, fourth = _checked(probabilities, records, holders, scale)
     slope = 1 + np.log(p)

@@ -31,6 +31,13 @@ class LearnedNetwork:
 
     ``records`` is the number of records learned from, public under replace-one; ``tables`` are the noisy counts;
     ``notes`` are limits of the model: that it is mostly noise, or that its attributes are independent.
+
+    Args:
+        network: The model.
+        claim: What has been lost by publishing it.
+        records: Number of records learned from.
+        tables: The noisy counts.
+        notes: Limits of the model, as sentences.
     """
 
     network: BayesianNetwork | Mixture

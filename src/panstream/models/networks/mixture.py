@@ -35,6 +35,12 @@ class Mixture(Model):
     Without a ``forest`` the tables are the components' own. With one, component k has P(x | parent) in proportion to
     the forest's table times ``tables[i][k, x]``.
 
+    Args:
+        domain: The attributes.
+        weights: Probability of each component.
+        tables: For each attribute a row of probabilities, or of factors, per component.
+        forest: The network that the tables modify; None if they stand for themselves.
+
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> table = np.array([[1.0, 0.0], [0.25, 0.75]])
     >>> mixture = Mixture(domain, np.array([0.5, 0.5]), (table, table))

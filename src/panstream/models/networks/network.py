@@ -25,7 +25,12 @@ _NORMALISED = 1e-12  # rows that miss 1 by less are stored as they are
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The most probable values of the unobserved attributes, and log2 of the probability of all values together."""
+    """The most probable values of the unobserved attributes, and log2 of the probability of all values together.
+
+    Args:
+        values: The most probable value of every unobserved attribute.
+        log_probability: Logarithm (base 2) of the probability of all values together.
+    """
 
     values: Mapping[str, str]
     log_probability: float
@@ -37,6 +42,11 @@ class BayesianNetwork(Model):
 
     ``tables[i]`` has the shape ``(*sizes of parents[i], size of i)`` and its last axis sums to 1 (within 1e-9; it is
     then normalised). Parents are positions in the domain; the arrows must not form a cycle. Tables are read-only.
+
+    Args:
+        domain: The attributes.
+        parents: For each attribute the positions of its parents.
+        tables: For each attribute its conditional probabilities: an axis per parent, and the last one for itself.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> network = BayesianNetwork(domain, ((), (0,)), (np.array([0.5, 0.5]), np.array([[1.0, 0.0], [0.5, 0.5]])))

@@ -67,6 +67,13 @@ class NoisyTable:
 
     ``laplace`` marks Laplace noise, whose heavy tails make a fit give less weight to outlying cells. With ``views`` the
     counts are those of groups of categories.
+
+    Args:
+        attributes: Positions of the attributes.
+        counts: Noisy counts, with an axis per attribute.
+        sigma: Standard deviation of the noise of a cell.
+        laplace: Whether the noise is Laplace noise.
+        views: Which categories are counted together; None if each has a cell of its own.
     """
 
     attributes: tuple[int, ...]

@@ -51,6 +51,12 @@ def recommend_learner(epsilon: float, delta: float, records: int, domain: Domain
     All pairs are measured unless noise alone would move one-way tables by more than .06 or pair tables by more than .6
     in total variation, or the domain has one attribute or above 4,096 categories in all.
 
+    Args:
+        epsilon: The budget's epsilon.
+        delta: The budget's delta.
+        records: Number of records, which is public.
+        domain: The attributes.
+
     >>> domain = Domain({name: ["no", "yes"] for name in "abcdefgh"})
     >>> [type(recommend_learner(1.0, 1e-9, records, domain)).__name__ for records in (100, 10_000)]
     ['TreeNetwork', 'PairModel']
@@ -74,6 +80,10 @@ def _pair_noise(budget: Budget, records: int, sizes: tuple[int, ...]) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairModel(GaussianLearner):
     """Learn a mixture, or a forest, from the noisy tables of all attributes and pairs, at (epsilon, delta).
+
+    Args:
+        epsilon: The claimed epsilon.
+        delta: The claimed delta.
 
     **Privacy**: record level, replace-one, (epsilon, delta)-DP by zCDP composition of discrete Gaussian tables and
     exponential mechanisms. The number of records and the domain are public. The holder keeps the rows.

@@ -39,6 +39,13 @@ _PSEUDOCOUNT = 0.3  # noise standard deviations a cell; add-one smoothing mislea
 class PrivBayes(PureLearner):
     """Learn a Bayesian network with pure epsilon-differential privacy.
 
+    Args:
+        epsilon: The claimed epsilon.
+        degree: Largest number of parents; None lets the noise decide.
+        score: How parents are chosen.
+        theta: How many times its noise an average cell must be, where ``degree`` is None.
+        split: Shares of the budget; by default they follow from public figures.
+
     **Privacy**: record level, replace-one, epsilon. The number of records and the domain are public.
 
     ``score``: "gain" grows a forest and stops where an edge is not worth its noise; "R", "mi" (mutual information) and

@@ -25,6 +25,10 @@ from panstream.primitives.noise import NoiseSource
 class Records:
     """Records over a declared domain; ``codes[i, r]`` is the code of attribute ``i`` in record ``r``.
 
+    Args:
+        domain: The attributes.
+        codes: A row of codes per attribute, a column per record.
+
     >>> domain = Domain({"sex": ["f", "m"], "smokes": ["no", "yes"]})
     >>> records = Records.read({"sex": ["f", "m", "f"], "smokes": ["no", "no", "yes"]}, domain)
     >>> len(records), records.to_columns()["smokes"]

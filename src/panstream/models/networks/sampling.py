@@ -29,6 +29,11 @@ def sample(network: BayesianNetwork | Mixture, size: int, rng: NoiseSource) -> R
 
     Sampling a network that was learned privately reads no records, so it has no privacy loss.
 
+    Args:
+        network: The model to sample.
+        size: Number of records.
+        rng: Source of the draws.
+
     >>> from panstream.models.networks import Domain
     >>> domain = Domain({"coin": ["heads", "tails"]})
     >>> fair = BayesianNetwork(domain, ((),), (np.array([0.5, 0.5]),))
@@ -74,6 +79,11 @@ def _thresholds(table: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 def balanced_sample(network: BayesianNetwork | Mixture, size: int, rng: NoiseSource) -> Records:
     """Return ``size`` records by systematic sampling within the groups of equal parents.
+
+    Args:
+        network: The model to sample.
+        size: Number of records.
+        rng: Source of the draws.
 
     >>> from panstream.models.networks import Domain
     >>> domain = Domain({"coin": ["heads", "tails"]})

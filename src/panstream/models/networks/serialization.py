@@ -34,7 +34,12 @@ _LARGEST_TEXT = 1 << 30
 
 
 def to_json(network: BayesianNetwork | Mixture, about: Mapping[str, Any] | None = None) -> str:
-    """Return the network as JSON text; ``about`` holds public notes of plain values."""
+    """Return the network as JSON text; ``about`` holds public notes of plain values.
+
+    Args:
+        network: The model to write.
+        about: Public notes of plain values.
+    """
     shape: dict[str, Any]
     if not isinstance(network, Mixture):
         shape = _plain(network)
@@ -67,7 +72,11 @@ def _flat(tables: Sequence[NDArray[np.float64]]) -> list[list[float]]:
 
 
 def from_json(text: str | bytes) -> BayesianNetwork | Mixture:
-    """Read a network that `to_json` wrote; raise InvalidBytes for other text, a wrong checksum or another version."""
+    """Read a network that `to_json` wrote; raise InvalidBytes for other text, a wrong checksum or another version.
+
+    Args:
+        text: What `to_json` returned.
+    """
     content = _content(text)
     domain = Domain.from_dict(content.get("domain"))
     try:
@@ -103,7 +112,11 @@ def _mixture(domain: Domain, content: dict[str, Any]) -> Mixture:
 
 
 def read_metadata(text: str | bytes) -> dict[str, Any]:
-    """Return the public notes (``about``) of a network's JSON; raise InvalidBytes as `from_json` does."""
+    """Return the public notes (``about``) of a network's JSON; raise InvalidBytes as `from_json` does.
+
+    Args:
+        text: What `to_json` returned.
+    """
     about = _content(text).get("about")
     if not isinstance(about, dict):
         raise InvalidBytes("the notes of the network must be a mapping")
@@ -111,14 +124,24 @@ def read_metadata(text: str | bytes) -> dict[str, Any]:
 
 
 def save(network: BayesianNetwork | Mixture, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
-    """Write BIF if ``path`` ends in .bif, else JSON. BIF cannot contain ``about`` and changes names (see to_bif)."""
+    """Write BIF if ``path`` ends in .bif, else JSON. BIF cannot contain ``about`` and changes names (see to_bif).
+
+    Args:
+        network: The model to write.
+        path: Where to write; the ending decides the format.
+        about: Public notes of plain values.
+    """
     path = Path(path)
     text = to_bif(network) if path.suffix.lower() == ".bif" else to_json(network, about)
     path.write_text(text, "utf-8")
 
 
 def load(path: str | Path) -> BayesianNetwork | Mixture:
-    """Read a network from a JSON or BIF file."""
+    """Read a network from a JSON or BIF file.
+
+    Args:
+        path: A file that ends in .bif, or one of JSON.
+    """
     path = Path(path)
     text = path.read_text("utf-8")
     return from_bif(text) if path.suffix.lower() == ".bif" else from_json(text)
@@ -158,7 +181,11 @@ _TOKEN = re.compile(r'"[^"\n]*"|[^\s{}()\[\],;|"]+|[{}()\[\],;|]')
 
 
 def to_bif(network: BayesianNetwork | Mixture) -> str:
-    """Return the network as BIF text, with all digits of its probabilities."""
+    """Return the network as BIF text, with all digits of its probabilities.
+
+    Args:
+        network: The network to write.
+    """
     if isinstance(network, Mixture):
         network = network.with_component()
     domain = network.domain
@@ -189,7 +216,11 @@ def to_bif(network: BayesianNetwork | Mixture) -> str:
 
 
 def from_bif(text: str) -> BayesianNetwork:
-    """Read a network of discrete variables from BIF text, or raise InvalidBytes."""
+    """Read a network of discrete variables from BIF text, or raise InvalidBytes.
+
+    Args:
+        text: A document in the Bayesian interchange format.
+    """
     try:
         return _BifParser(text).network()
     except (InvalidParameter, ValueError, KeyError, IndexError, StopIteration) as error:

@@ -29,12 +29,19 @@ Tables: TypeAlias = Callable[[tuple[int, ...]], NDArray[Any]]
 
 
 def exact_tables(records: Records) -> Tables:
-    """Return the exact tables of the records. Not private."""
+    """Return the exact tables of the records. Not private.
+
+    Args:
+        records: The records to count.
+    """
     return lambda attributes: contingency(records, attributes)
 
 
 def marginal_tables(measured: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
     """Return a lookup that sums tables from the smallest measured table with all the requested attributes.
+
+    Args:
+        measured: Tables by the positions of their attributes.
 
     >>> tables = marginal_tables({(0, 1): np.array([[1, 2], [3, 4]])})
     >>> tables((1,)).tolist(), tables((1, 0)).tolist()
@@ -60,12 +67,21 @@ def _information_score(tables: Tables) -> Callable[[int, tuple[int, ...]], float
 
 
 def independent(domain: Domain) -> Parents:
-    """Return the structure without edges. (The thesis calls this baseline "naive Bayes".)"""
+    """Return the structure without edges. (The thesis calls this baseline "naive Bayes".)
+
+    Args:
+        domain: The attributes.
+    """
     return ((),) * len(domain)
 
 
 def naive_bayes(domain: Domain, target: int) -> Parents:
-    """Return the structure in which ``target`` is the only parent of every other attribute."""
+    """Return the structure in which ``target`` is the only parent of every other attribute.
+
+    Args:
+        domain: The attributes.
+        target: Position of the only parent.
+    """
     if not 0 <= target < len(domain):
         raise InvalidParameter(f"target must be in 0..{len(domain) - 1}, got target={target}")
     return tuple(() if attribute == target else (target,) for attribute in range(len(domain)))
@@ -75,6 +91,11 @@ def chow_liu(domain: Domain, tables: Tables, root: int = 0) -> Parents:
     """Return the tree that maximises the sum of mutual informations, directed away from ``root`` (Chow, Liu 1968).
 
     With exact tables no tree has a larger likelihood.
+
+    Args:
+        domain: The attributes.
+        tables: Looks up the counts of any two attributes.
+        root: Position of the attribute without parents.
     """
     if not 0 <= root < len(domain):
         raise InvalidParameter(f"root must be in 0..{len(domain) - 1}, got root={root}")
@@ -107,6 +128,13 @@ def greedy(
 
     The parents are ``min(degree, number placed)`` attributes that were placed before (Digalakis 2018, Algorithm 3.2,
     without noise). ``score(child, parents)`` is the mutual information unless given. ``degree = 1`` is Chow–Liu's tree.
+
+    Args:
+        domain: The attributes.
+        tables: Looks up the counts of any ``degree + 1`` attributes.
+        degree: Largest number of parents.
+        root: Position of the attribute that is placed first.
+        score: Score of a child with its parents; mutual information by default.
     """
     checks.require_at_least(1, degree=degree)
     score = score or _information_score(tables)
@@ -146,6 +174,12 @@ def largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]
 
 def fit_tables(domain: Domain, parents: Parents, tables: Tables, *, pseudocount: float = 1.0) -> BayesianNetwork:
     """Return the network whose tables are those of the counts, smoothed by ``pseudocount`` per cell.
+
+    Args:
+        domain: The attributes.
+        parents: For each attribute the positions of its parents.
+        tables: Looks up the counts of a family.
+        pseudocount: What is added to every cell.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> counts = marginal_tables({(0, 1): np.array([[5, 1], [0, 4]])})
@@ -191,6 +225,15 @@ def local_search(
 
     ``records`` is the public number of records; no attribute gets more than ``degree`` parents, so tables of
     ``degree + 1`` attributes suffice.
+
+    Args:
+        domain: The attributes.
+        tables: Looks up the counts of any ``degree + 1`` attributes.
+        records: Number of records, which is public.
+        degree: Largest number of parents.
+        penalty: Factor of BIC's penalty for parameters.
+        start: Structure to begin with; no edges by default.
+        steps: Largest number of changes.
     """
     checks.require_at_least(1, degree=degree)
     score = _bic_score(domain, tables, records, penalty=penalty)

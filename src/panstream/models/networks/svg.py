@@ -32,6 +32,10 @@ def to_svg(network: BayesianNetwork | Mixture, *, title: str = "Bayesian network
 
     The tooltip of an arrow has the mutual information of its two ends in bits. The colours follow the reader's light or
     dark setting. Of a mixture the strongest dependences are shown, as a tree.
+
+    Args:
+        network: The model to draw.
+        title: Title of the picture.
     """
     if isinstance(network, Mixture):
         network = network.nearest_tree()

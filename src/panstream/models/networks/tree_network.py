@@ -42,6 +42,12 @@ _NOISE_WEIGHT = 0.6  # of the noise's expected L1 norm: projection removes part 
 class TreeNetwork(GaussianLearner):
     """Learn a forest network at (epsilon, delta).
 
+    Args:
+        epsilon: The claimed epsilon.
+        delta: The claimed delta.
+        degree: 0 for independent attributes; None lets the noise decide.
+        split: Shares of the budget; by default they follow from public figures.
+
     **Privacy**: record level, replace-one, (epsilon, delta)-DP by zCDP composition of discrete Gaussian tables and
     exponential mechanisms. The number of records and the domain are public. The holder keeps the rows.
 

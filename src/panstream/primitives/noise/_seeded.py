@@ -14,6 +14,9 @@ class SeededSource(NoiseSource):
     """The same draws for the same seed. ``is_secure`` is False: claims made with it read epsilon = inf.
 
     Unlike `NoiseSource` it continues after being closed, so that one object serves a whole run.
+
+    Args:
+        seed: Any whole number.
     """
 
     __slots__ = ("_stream",)

@@ -22,7 +22,11 @@ _CONTEXT = Context(prec=80)
 
 @dataclass(frozen=True, slots=True)
 class Coin:
-    """A coin that shows 1 with probability ``threshold / 2**64``, exactly."""
+    """A coin that shows 1 with probability ``threshold / 2**64``, exactly.
+
+    Args:
+        threshold: Probability of a 1 in units of 2**-64.
+    """
 
     threshold: int
 
@@ -76,6 +80,9 @@ class DiscreteLaplace:
     """Integer noise with P(k) proportional to ``exp(-kappa * |k|)``; ``kappa`` = ``numerator / 2**52``.
 
     ``numerator = None`` means no noise (kappa = inf), for claims of epsilon = inf.
+
+    Args:
+        numerator: Kappa in units of 2**-52; None for no noise.
     """
 
     numerator: int | None
@@ -113,6 +120,9 @@ class DiscreteGaussian:
     """Integer noise with P(k) proportional to ``exp(-k**2 * numerator / 2**52)``, that is 1/(2·sigma²) of it.
 
     ``numerator = None`` means no noise (sigma = 0), for claims of epsilon = inf.
+
+    Args:
+        numerator: 1/(2·sigma²) in units of 2**-52; None for no noise.
 
     >>> law = DiscreteGaussian.at_least(3.0)
     >>> law.sigma >= 3.0, round(law.variance, 6)
@@ -155,6 +165,9 @@ class SelectionRate:
     """How strongly a choice prefers larger utilities: a factor ``exp(numerator / 2**52)`` for each unit of utility.
 
     ``numerator = None`` always chooses a largest one, for claims of epsilon = inf.
+
+    Args:
+        numerator: The rate in units of 2**-52; None always chooses a largest utility.
     """
 
     numerator: int | None
