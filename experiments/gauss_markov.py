@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from panstream.algorithms.continual.tree_shape import TreeShape
-from panstream.primitives.noise import DiscreteLaplace
 from panstream.privacy.composition import zcdp_rho
 
 EPSILON = 1.0
@@ -95,7 +94,7 @@ def main() -> None:
         # Every tick rounds the centre of a draw, and the shift, by up to a unit: T·sum (2·unit/innovation)² in all.
         unit = _SLACK * math.sqrt(twice) / math.sqrt(4.0 * 2.0**power * float((innovations**-2.0).sum()))
         shape = TreeShape.best(1 << power, one_step_ticks=False)
-        shipped = shape.noise(1 << power).mean * DiscreteLaplace.at_most(EPSILON / shape.rows).variance
+        shipped = shape.noise(1 << power).mean * 2.0 * (shape.rows / EPSILON) ** 2  # as KaryTree states it
         widest = math.log2(float(innovations.max()) / unit)
         print(
             f"{1 << power:>8,}{theta.size + 1:>9}{product:>9.1f}{error:>8,.0f}{shipped:>9,.0f}"

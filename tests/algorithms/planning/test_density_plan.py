@@ -85,7 +85,9 @@ def test_json_holds_everything(plan: PlanTable) -> None:
 
 
 def test_table_is_aligned(plan: PlanTable) -> None:
-    title, blank, head, rule, *body = plan.table().splitlines()
+    title, blank, head, rule, *body, separator, bound = plan.table().splitlines()
+    assert (separator, bound) == ("", plan.bounds[0])
+    assert "Mir et al. 2011" in bound
     assert "epsilon 1 in total" in title
     assert blank == ""
     assert len(body) == len(plan.rows)

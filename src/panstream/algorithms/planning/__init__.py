@@ -1,8 +1,8 @@
 """Errors, sample sizes and budgets before any data is seen: functions in inverse pairs.
 
 ``density``, ``distinct``, ``turnstile`` and ``moments`` plan the shipped algorithms from their exact distributions;
-``density_published`` and ``continual`` have the papers' own bounds. ``tables`` prints the plans. No function draws
-noise or reads rows.
+``density_published`` and ``continual`` have the papers' own bounds, ``lower_bounds`` what nothing can beat. ``tables``
+prints the plans. No function draws noise or reads rows.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from panstream.algorithms.planning.distinct import bitmap_epsilon as bitmap_epsilon
     from panstream.algorithms.planning.distinct import bitmap_error as bitmap_error
     from panstream.algorithms.planning.distinct import break_even_density as break_even_density
+    from panstream.algorithms.planning.lower_bounds import LowerBound as LowerBound
+    from panstream.algorithms.planning.lower_bounds import continual_count_bound as continual_count_bound
+    from panstream.algorithms.planning.lower_bounds import independent_parts_bound as independent_parts_bound
+    from panstream.algorithms.planning.lower_bounds import listed_names_bound as listed_names_bound
     from panstream.algorithms.planning.moments import moments_plan as moments_plan
     from panstream.algorithms.planning.tables import PlanTable as PlanTable
     from panstream.algorithms.planning.turnstile import counter_epsilon as counter_epsilon
@@ -56,6 +60,7 @@ _NAMES = {
     "density_comparison": ("density_plan",),
     "density_published": ("ppds_capacity", "ppds_failure", "ppds_level", "roth_sample_size"),
     "distinct": ("bitmap_buckets", "bitmap_epsilon", "bitmap_error", "break_even_density"),
+    "lower_bounds": ("LowerBound", "continual_count_bound", "independent_parts_bound", "listed_names_bound"),
     "moments": ("moments_plan",),
     "tables": ("PlanTable",),
     "turnstile": ("counter_epsilon", "counter_error", "turnstile_plan"),

@@ -16,6 +16,7 @@ from panstream.algorithms.planning.density_published import (
     ppds_level,
     roth_sample_size,
 )
+from panstream.algorithms.planning.lower_bounds import independent_parts_bound
 from panstream.algorithms.planning.tables import PlanTable, column, format_count
 from panstream.errors import InvalidParameter
 
@@ -62,6 +63,7 @@ def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> Pl
         asked={"epsilon": epsilon, "alpha": alpha, "beta": beta, "universe": universe},
         rows=tuple(rows),
         kind=_Row,
+        bounds=(str(independent_parts_bound(epsilon, universe, 1.0 / universe)),),
     )
 
 

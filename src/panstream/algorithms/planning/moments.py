@@ -72,6 +72,7 @@ def moments_plan(
         asked={"epsilon": epsilon, "beta": beta, "expected": expected, "releases": releases},
         rows=tuple(rows),
         kind=MomentsPlanRow,
+        bounds=("No lower bound with a constant is known for second moments and joins under one copy of the state.",),
     )
 
 

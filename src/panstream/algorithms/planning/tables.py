@@ -12,25 +12,28 @@ from typing import Any
 class PlanTable:
     """The methods that can answer one question: ``asked`` holds its parameters, ``rows`` one dataclass per method.
 
-    The fields of their ``kind`` that are declared with `column` are printed.
+    The fields of their ``kind`` that are declared with `column` are printed. ``bounds`` are known lower bounds, or what
+    is known instead, as sentences.
     """
 
     title: str
     asked: Mapping[str, Any]
     rows: tuple[Any, ...]
     kind: type[Any]
+    bounds: tuple[str, ...] = ()
 
     def table(self) -> str:
         """Return the plan as aligned plain text."""
         columns = {row_field.name: row_field.metadata for row_field in fields(self.kind) if row_field.metadata}
         body = [[metadata["text_of"](getattr(row, name)) for name, metadata in columns.items()] for row in self.rows]
         right = [index for index, metadata in enumerate(columns.values()) if metadata["right"]]
-        return format_table(self.title, [metadata["heading"] for metadata in columns.values()], body, right)
+        table = format_table(self.title, [metadata["heading"] for metadata in columns.values()], body, right)
+        return "\n".join([table, *(["", *self.bounds] if self.bounds else [])])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; infinite figures are the string "inf"."""
         rows = [{key: "inf" if value == math.inf else value for key, value in asdict(row).items()} for row in self.rows]
-        return {**self.asked, "rows": rows}
+        return {**self.asked, "rows": rows, "lower_bounds": list(self.bounds)}
 
 
 def column(heading: str, text_of: Callable[[Any], str] = str, *, right: bool = False, **options: Any) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from panstream.algorithms.planning.lower_bounds import independent_parts_bound
 from panstream.algorithms.planning.tables import PlanTable, column, format_count
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
@@ -135,6 +136,7 @@ def turnstile_plan(
         asked={"question": question, "epsilon": epsilon, "beta": beta, "users": users, "largest_answer": answer},
         rows=tuple(replace(row, useful=_total_error(row) < answer) for row in ordered),
         kind=TurnstilePlanRow,
+        bounds=(str(independent_parts_bound(epsilon, users, float(crop or 1))),) if adjacency == "add-remove" else (),
     )
 
 

@@ -46,6 +46,7 @@ def _distinct(
     from panstream.algorithms.auto import DistinctCount
     from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
     from panstream.algorithms.distinct.bitmap import Bitmap
+    from panstream.algorithms.planning.lower_bounds import independent_parts_bound
     from panstream.algorithms.planning.tables import format_table
 
     with exit_codes(refused=2):
@@ -53,6 +54,7 @@ def _distinct(
             epsilon, universe=universe, expected=expected, memory=memory, releases=releases, at_most=at_most
         )
         algorithm = question.algorithm
+        bound = independent_parts_bound(epsilon, question.choice.users)
         max_distinct = universe or at_most or 10**9
         sizes = [10**power for power in range(2, 10) if 10**power <= max_distinct]
         errors = {
@@ -63,10 +65,10 @@ def _distinct(
         }
     if as_json:
         chosen = {"algorithm": type(algorithm).__name__, "why": question.explain(), "claim": question.claim().to_json()}
-        typer.echo(json.dumps({**chosen, "relative_error": errors}, indent=2))
+        typer.echo(json.dumps({**chosen, "relative_error": errors, "lower_bounds": [str(bound)]}, indent=2))
         return
     rows = [(f"{size:,}", f"{error:.2%}" if error < 10 else "drowns in noise") for size, error in errors.items()]
-    typer.echo(question.explain() + "\n")
+    typer.echo(f"{question.explain()}\n{bound}\n")
     typer.echo(format_table("standard error of the count", ("users", "relative"), rows, right={0, 1}))
 
 
@@ -81,18 +83,21 @@ def _names(
 ) -> None:
     """How many events a name that nobody listed needs to be found, and how exact the counts are."""
     from panstream.algorithms.auto import TopItems
+    from panstream.algorithms.planning.lower_bounds import listed_names_bound
 
     with exit_codes(refused=2):
         question = TopItems(epsilon, delta=delta, max_item_bytes=max_item_bytes, expected=expected, memory=memory)
+        bound = listed_names_bound(epsilon, delta, max_item_bytes)
     if as_json:
         figures = {
             "listing_threshold": question.listing_threshold,
             "why": question.explain(),
             "claim": question.claim().to_json(),
+            "lower_bounds": [str(bound)],
         }
         typer.echo(json.dumps(figures, indent=2))
         return
-    typer.echo(question.explain())
+    typer.echo(f"{question.explain()}\n{bound}")
 
 
 @app.command("turnstile")
