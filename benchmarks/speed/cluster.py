@@ -4,6 +4,7 @@ the tests.
     python -m benchmarks.speed.cluster [ROWS]          equality and speed
     python -m benchmarks.speed.cluster --all [ROWS]    also the drills, by the tests that do them
     python -m benchmarks.speed.cluster --names [ROWS]  names that nobody listed: events a second, and memory per worker
+    python -m benchmarks.speed.cluster --windows [ROWS]  windows and ticks: two workers against one process
 
 Speed is that of the string-id job on the same Parquet files: jobs take turns, ratios are taken turn by turn, and their
 median counts. One process is `panstream run`, 2 workers are `panstream run --workers 2` with the workers up. The target
@@ -184,6 +185,10 @@ def measure_names(folder: Path, rows: int) -> int:
 
 
 def main() -> int:
+    if "--windows" in sys.argv:
+        from benchmarks.speed import cluster_windows
+
+        return cluster_windows.main()
     arguments = [each for each in sys.argv[1:] if not each.startswith("--")]
     rows = int(arguments[0]) if arguments else 32_000_000
     if "PANSTREAM_BENCH_LAKE" in os.environ:

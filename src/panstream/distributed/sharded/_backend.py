@@ -26,6 +26,8 @@ from panstream.primitives import codec
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Refresh
 
+_FETCHED_CELLS = 1 << 24  # of states that are fetched in one call
+
 
 @dataclass(slots=True, kw_only=True)
 class _CommitGroup:
@@ -62,6 +64,7 @@ class ClusterBackend(LocalBackend):
         self._group = _CommitGroup()
         self._next_batch: tuple[int, Sequence[Origin]] = (0, ())
         self._drawing = False
+        self._gathered: dict[str, list[bytes]] = {}  # parts of states that are drawn next, by state
         self.has_unsent_batches = False
         self.step = 0
         self.stored_step = 0  # that the coordinator's checkpoint has: every shard must have reached it
@@ -132,6 +135,7 @@ class ClusterBackend(LocalBackend):
         """
         (rows, origins), self._next_batch = self._next_batch, (0, ())
         self._drawing = False
+        self.forget_gathered()
         self.has_unsent_batches = True
         is_retry = any(producer in self.ahead for producer, _, _ in origins)
         if is_retry:
@@ -206,6 +210,25 @@ class ClusterBackend(LocalBackend):
         self.catch_up()
         return self.assemble(state_name(query, slot), algorithm, released, "noisy_tables" if shown else "gather")
 
+    def gather_next(self, query: str, slot: Slot, algorithm: Any, released: int) -> Any:
+        """Return what `gather` does, and fetch the window's other groups in the same call: they are drawn next."""
+        self.catch_up()
+        name = state_name(query, slot)
+        if name not in self._gathered:
+            window, first = slot
+            groups = [group for w, group in self._open[query] if w == window and group >= first]
+            names = [
+                state_name(query, (window, group)) for group in groups[: max(1, _FETCHED_CELLS // algorithm.cells)]
+            ]
+            shards = range(self._transport.shards)
+            parts = self._transport.send([ShardCall(shard, "gather_all", (names,)) for shard in shards])
+            self._gathered = {name: list(own) for name, *own in zip(names, *parts, strict=True)}
+        return self._assemble_parts(self._gathered.pop(name), algorithm, released)
+
+    def forget_gathered(self) -> None:
+        """Forget states that were fetched and not drawn: they may change from here on."""
+        self._gathered.clear()
+
     def catch_up(self) -> None:
         """Send all applied rows to the shards before an answer is drawn from their states."""
         if not self._drawing:
@@ -214,8 +237,11 @@ class ClusterBackend(LocalBackend):
 
     def assemble(self, name: str, algorithm: Any, released: int, method: str = "gather") -> Any:
         """Return the complete noisy state from the parts that ``method`` of every shard returns."""
-        partitioning = partitioning_for(algorithm, self._transport.shards)
         parts = self._transport.send([ShardCall(shard, method, (name,)) for shard in range(self._transport.shards)])
+        return self._assemble_parts(parts, algorithm, released)
+
+    def _assemble_parts(self, parts: Sequence[bytes], algorithm: Any, released: int) -> Any:
+        partitioning = partitioning_for(algorithm, self._transport.shards)
         states = [partitioning.decode(data, shard) for shard, data in enumerate(parts)]
         try:
             return partitioning.assemble(states, released)
@@ -235,6 +261,7 @@ class ClusterBackend(LocalBackend):
 
     def _call_all_shards(self, method: str, *shared: Any, per_shard: Sequence[Any] = ()) -> None:
         """Call a method of every shard as the next step, with ``shared`` arguments and then its own one, if any."""
+        self.forget_gathered()
         self.step += 1
         shards = range(self._transport.shards)
         self._transport.send([ShardCall(n, method, (self.step, *shared, *per_shard[n : n + 1])) for n in shards])
@@ -254,9 +281,10 @@ class _ShardedState:
         self.backend.send_rows(*self.key, batch)
 
     @contextlib.contextmanager
-    def _assembled(self) -> Iterator[tuple[Any, NoiseSource]]:
-        """Assemble the noisy cells for the time of the block, then wipe them."""
-        state = self.backend.gather(*self.key, self.algorithm, self.released)
+    def _assembled(self, *, several: bool = False) -> Iterator[tuple[Any, NoiseSource]]:
+        """Assemble the noisy cells for the time of the block, then wipe them; ``several`` groups are drawn at once."""
+        gather = self.backend.gather_next if several else self.backend.gather
+        state = gather(*self.key, self.algorithm, self.released)
         try:
             with NoiseSource() if self.backend.rng is None else self.backend.rng as rng:
                 yield state, rng
@@ -265,7 +293,7 @@ class _ShardedState:
 
     def release(self) -> Estimate:
         """Release the assembled state, as on one machine."""
-        with self._assembled() as (state, rng):
+        with self._assembled(several=True) as (state, rng):
             estimate: Estimate = self.algorithm.release(state, rng)
             self.released = state.released
         return estimate

@@ -317,6 +317,7 @@ class ClusterEngine(Engine):
             self._checkpoint.dirty = self._uncommitted = True
 
     def _apply_segments(self, section: Section, *, ticking: bool) -> None:
+        self._shard_backend.forget_gathered()  # the shards may have a section more
         for name, segments in section.items():
             query = self._queries[name]
             for segment in segments if ticks_on_shards(query) == ticking else ():

@@ -214,6 +214,10 @@ class Shard:
         self._require_usable()
         return self._partitionings[query_of(name)].encode(self._states[name], self.number)
 
+    def gather_all(self, names: Iterable[str]) -> list[bytes]:
+        """Serialize this shard's parts of several states."""
+        return [self.gather(name) for name in names]
+
     def noisy_tables(self, name: str) -> bytes:
         """Serialize this shard's tables with the noise of a release, drawn here: none is sent without it.
 
