@@ -2,7 +2,8 @@
 
 Commands on standard input: ``start NAME ROLE ARGUMENTS...`` and ``stop NAME``. On standard output: ``up NAME PID``, and
 whatever a load or a server says. Roles: ``scheduler PORT [tls]``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS
-DIRECTORY``, ``front ADDRESS DIRECTORY``.
+DIRECTORY``, ``front ADDRESS DIRECTORY``, ``reader ADDRESS DIRECTORY LAKE NOISE``, which reads windows and says at which
+phase it is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import distributed  # noqa: F401  (before the fork)
 import numpy as np
@@ -23,11 +26,16 @@ import pyarrow as pa
 
 from panstream.distributed.sharded import dataframes, session  # noqa: F401
 from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._dask_reading import DaskRunner
 from panstream.distributed.sharded._dask_transport import DaskTransport
+from panstream.distributed.sharded._ordered_feed import feed_in_order
 from panstream.distributed.sharded._transport import InProcessShardTransport
+from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
 from panstream.distributed.sharded.dask_setup import apply_hardened_config, serve_worker
+from panstream.engine.config.config import Config
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.testing.memory import allow_scan
+from tests.distributed.sharded import ordered_tasks
 from tests.engine.runtime.streams import config, question
 
 USERS = 100_000
@@ -127,7 +135,68 @@ def front(address: str, directory: str) -> None:
         server.run_until_stopped()
 
 
-ROLES = {"scheduler": scheduler, "worker": worker, "load": load, "front": front}
+READ = ("windowed", "steps", "sum", "mean", "by_region", "cropped")
+
+
+def read_settings(directory: Path) -> Config:
+    """Return the questions of a stream that workers read in order."""
+    return config(
+        *(ordered_tasks.QUERIES[name] for name in READ), directory=directory, time="at", lateness="20 minutes"
+    )
+
+
+class _SpeakingRunner(DaskRunner):
+    """Says when it is about to do something."""
+
+    def time_spans(self, partitions: Any, limit: float) -> Any:
+        say("phase times")
+        return super().time_spans(partitions, limit)
+
+    def start(self, task: Any) -> Any:
+        say("phase read")
+        return _speaking(super().start(task), "summary", "section", "deliver", "close")
+
+    def read_here(self, task: Any) -> Any:
+        say("phase read-again")
+        return _speaking(super().read_here(task), "summary", "section", "deliver", "close")
+
+
+def _speaking(owner: Any, *names: str) -> Any:
+    for name in names:
+        setattr(owner, name, partial(_say_and_call, name, getattr(owner, name)))
+    return owner
+
+
+def _say_and_call(phase: str, work: Any, *arguments: Any, **options: Any) -> Any:
+    say(f"phase {phase}")
+    return work(*arguments, **options)
+
+
+def reader(address: str, directory: str, lake: str, noise: str) -> None:
+    from distributed import Client
+
+    def connect() -> Client:
+        return Client(address, direct_to_workers=True, timeout=5)
+
+    def published(release: Any) -> None:
+        say(f"published {release.query.replace(' ', '_')} {release.number} {release.record['value']!r}")
+
+    link = DaskTransport(connect, 2)
+    stream = read_settings(Path(directory))
+    options = {"publish": published, "zero_noise": noise == "none", "clock": lambda: ordered_tasks.NOW}
+    with ClusterEngine(stream, link, positions=True, **options) as engine:  # type: ignore[arg-type]
+        engine.declare("files")
+        _speaking(engine, "begin_task", "draw_before", "apply_section", "finish_task", "finish")
+        plan = ReadPlan(config=engine.config, shards=2, zero_noise=noise == "none")
+        partitions = Partition.of([lake], rows=100)
+        result = feed_in_order(engine, _SpeakingRunner(plan, link), partitions, task_rows=1)
+        assert not result.interrupted
+        engine.finish()
+        say("done")
+        signal.pause()
+
+
+ROLES = {"scheduler": scheduler, "worker": worker, "load": load, "front": front, "reader": reader}
 
 
 def warm_up() -> None:
@@ -138,6 +207,8 @@ def warm_up() -> None:
             for number in range(12):
                 engine.apply(batch(number))
             engine.finish()
+        partitions = ordered_tasks.write_lake(Path(directory) / "lake", files=1, rows=90)
+        ordered_tasks.run_sharded(read_settings(Path(directory) / "read"), partitions, 2)
 
 
 def main() -> None:

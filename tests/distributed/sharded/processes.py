@@ -64,6 +64,19 @@ class Processes:
         self._fork_server.stdin.write(f"start {name} {' '.join(command)}\n")
         self._fork_server.stdin.flush()
 
+    def stop(self, name: str) -> None:
+        """End the process of a name for good, and forget what it said."""
+        pid = self.wait_for(name)
+        assert self._fork_server.stdin
+        self._fork_server.stdin.write(f"stop {name}\n")
+        self._fork_server.stdin.flush()
+        deadline = time.monotonic() + PATIENCE
+        while self.pids.get(name) == pid:
+            assert time.monotonic() < deadline, f"{name} does not stop"
+            threading.Event().wait(0.02)
+        while not self.lines.empty():
+            self.lines.get()
+
     def start_cluster(self, workers: int = 2) -> None:
         self.start("scheduler", "scheduler", str(self.port))
         for number in range(workers):

@@ -147,7 +147,7 @@ def observe(folder: Path, partitions: Sequence[Partition], *, crash: int = -1) -
             runner = HeardRunner(plan, link, capacity=2)
             runner.heard = read
             try:
-                feed_in_order(engine, runner, partitions)
+                feed_in_order(engine, runner, partitions, task_rows=1)
             except Crash:
                 continue
             engine.commit()
@@ -207,7 +207,7 @@ def test_stores_name_no_window_without_times(tmp_path: Path) -> None:
     link = CrashingListener(2)
     with pytest.raises(Crash), ClusterEngine(settings, link, clock=lambda: NOW) as engine:
         link.cut_at = 7
-        feed_in_order(engine, LocalRunner(ReadPlan(config=settings, shards=2), link), partitions)
+        feed_in_order(engine, LocalRunner(ReadPlan(config=settings, shards=2), link), partitions, task_rows=1)
     with SnapshotStore(tmp_path / "state/shards-2/shard-0") as store:
         parts = store.load()
     assert parts is not None

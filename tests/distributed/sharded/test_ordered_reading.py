@@ -206,7 +206,7 @@ def test_a_task_whose_worker_is_lost_is_read_again_and_counts_once(lake: Any, co
         engine.declare("files")
         Lost.countdown = countdown
         plan = ReadPlan(config=engine.config, shards=2, zero_noise=True)
-        feed_in_order(engine, LosingRunner(plan, transport, capacity=3), partitions)
+        feed_in_order(engine, LosingRunner(plan, transport, capacity=3), partitions, task_rows=1)
         assert Lost.countdown <= 0
         engine.finish()
         assert records(engine) == expected
@@ -227,7 +227,7 @@ def test_it_gives_up_on_a_task_that_is_always_lost(lake: Any) -> None:
     with ClusterEngine(stream("windowed"), transport, zero_noise=True, clock=lambda: NOW) as engine:
         plan = ReadPlan(config=engine.config, shards=1, zero_noise=True)
         with pytest.raises(ClusterError, match="after 20 attempts"):
-            feed_in_order(engine, Runner(plan, transport), partitions)
+            feed_in_order(engine, Runner(plan, transport), partitions, task_rows=1)
 
 
 def test_new_files_continue_the_stream_and_old_ones_do_not_count_again(tmp_path: Path) -> None:
@@ -256,10 +256,10 @@ def test_after_the_end_of_an_input_its_windows_accept_no_rows(tmp_path: Path) ->
     transport = InProcessShardTransport(2)
     with ClusterEngine(stream(*names), transport, zero_noise=True, clock=lambda: NOW) as engine:
         plan = ReadPlan(config=engine.config, shards=2, zero_noise=True)
-        feed_in_order(engine, LocalRunner(plan, transport), partitions)
+        feed_in_order(engine, LocalRunner(plan, transport), partitions, task_rows=1)
         engine.finish()
         other = [Partition(**{**_fields(part), "name": f"again/{part.name}"}) for part in again]
-        result = feed_in_order(engine, LocalRunner(plan, transport), other)
+        result = feed_in_order(engine, LocalRunner(plan, transport), other, task_rows=1)
         assert result.late_count > 1000
 
 
@@ -307,7 +307,7 @@ def crash_at(countdown: int, directory: Path, partitions: list[Partition]) -> tu
             with ClusterEngine(chosen, transport, clock=lambda: NOW) as engine:
                 engine.declare("files")
                 plan = ReadPlan(config=engine.config, shards=2)
-                result = feed_in_order(engine, LocalRunner(plan, transport, capacity=2), partitions)
+                result = feed_in_order(engine, LocalRunner(plan, transport, capacity=2), partitions, task_rows=1)
                 assert not result.interrupted
                 engine.finish()
                 found = records(engine)
@@ -326,7 +326,7 @@ def crash_points(folder: Path, points: Sequence[int]) -> Iterator[tuple[int, boo
         yield point, *crash_at(point, folder / f"state-{point}", partitions)
 
 
-@pytest.mark.parametrize("points", [range(1, 60, 9), pytest.param(range(1, 260), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("points", [range(3, 60, 19), pytest.param(range(1, 260, 2), marks=pytest.mark.slow)])
 def test_a_crash_of_the_coordinator_at_any_call_loses_and_doubles_nothing(
     tmp_path: Path, points: Sequence[int]
 ) -> None:
@@ -374,8 +374,10 @@ def test_what_was_begun_comes_first_and_must_be_there(tmp_path: Path) -> None:
         runner = LocalRunner(plan, transport)
         others = [partition for partition in partitions if partition.name not in begun["names"]]
         with pytest.raises(SourceError, match="was being read when the last run ended"):
-            feed_in_order(engine, runner, others)
-        feed_in_order(engine, runner, [*others, *(part for part in partitions if part.name in begun["names"])])
+            feed_in_order(engine, runner, others, task_rows=1)
+        feed_in_order(
+            engine, runner, [*others, *(part for part in partitions if part.name in begun["names"])], task_rows=1
+        )
         assert runner.tasks[0].names == begun["names"]
 
 

@@ -188,15 +188,27 @@ class HeldUpdates:
 
 
 def feed_in_order(
-    engine: ClusterEngine, runner: TaskRunner, partitions: Sequence[Partition], tick: Tick | None = None
+    engine: ClusterEngine,
+    runner: TaskRunner,
+    partitions: Sequence[Partition],
+    tick: Tick | None = None,
+    *,
+    task_rows: int = MIN_TASK_ROWS,
 ) -> IngestResult:
     """Apply the partitions that the engine does not have yet; each counts once.
+
+    Args:
+        engine: The engine.
+        runner: Reads tasks.
+        partitions: All partitions of the inputs, in the order of the stream.
+        tick: Called after each task with the number of rows, and the share of the tasks that are done.
+        task_rows: Rows of a task, if there are so many.
 
     Raises:
         ClusterError: A shard cannot apply a task, or a task failed too often.
         SourceError: A partition cannot be read, or is missing that was applied in part.
     """
-    feed = _Feed(engine=engine, runner=runner, tick=tick)
+    feed = _Feed(engine=engine, runner=runner, tick=tick, task_rows=task_rows)
     try:
         with INTERRUPTS.handling():
             feed.plan(partitions)
@@ -215,6 +227,7 @@ class _Feed:
     engine: ClusterEngine
     runner: TaskRunner
     tick: Tick | None
+    task_rows: int
     ingested: IngestResult = field(default_factory=IngestResult)
     _waiting: deque[OrderedTask] = field(default_factory=deque)  # still without what is known of the rows before
     _running: deque[tuple[OrderedTask, Reading]] = field(default_factory=deque)
@@ -240,7 +253,7 @@ class _Feed:
         shards = engine.transport.shards
         large = not any(sends_rows(plan.algorithm, shards, MIN_TASK_ROWS) for plan in engine.plans)
         groups = [[by_name[name] for name in first]] if first else []
-        groups += plan_read_tasks(new, shards, large=large)
+        groups += plan_read_tasks(new, shards, large=large, min_rows=self.task_rows)
         now = engine.clock_time
         clocks = [now] * len(groups)
         if interrupted is not None:

@@ -111,16 +111,22 @@ def can_read_on_workers(config: Config, plans: Sequence[QueryPlan]) -> bool:
 
 
 def plan_read_tasks(
-    partitions: Sequence[Partition], workers: int, *, large: bool, alone: Iterable[str] = ()
+    partitions: Sequence[Partition],
+    workers: int,
+    *,
+    large: bool,
+    alone: Iterable[str] = (),
+    min_rows: int = MIN_TASK_ROWS,
 ) -> list[list[Partition]]:
     """Group partitions into tasks: large ones first, small ones last, so that workers finish together.
 
     Args:
         partitions: What is to be read.
         workers: Number of workers.
-        large: Whether tasks may exceed MIN_TASK_ROWS: only where no rows are sent to the shards.
+        large: Whether tasks may exceed ``min_rows``: only where no rows are sent to the shards.
         alone: Partitions that some shards have already. A shard takes a task as a whole or not at all, so each of
             these is a task of its own.
+        min_rows: Rows of a task, if there are so many.
     """
     apart = set(alone)
     tasks: list[list[Partition]] = [[partition] for partition in partitions if partition.name in apart]
@@ -134,7 +140,7 @@ def plan_read_tasks(
         task.append(partition)
         size += partition.rows
         share = remaining // (_TASKS_PER_WORKER * max(1, workers))
-        if size >= min(max(MIN_TASK_ROWS, share), _MAX_TASK_ROWS if large else MIN_TASK_ROWS):
+        if size >= min(max(min_rows, share), _MAX_TASK_ROWS if large else min_rows):
             tasks.append(task)
             remaining -= size
             task = []
