@@ -421,6 +421,6 @@ def test_which_streams_workers_read() -> None:
 
 def test_sums_of_many_windows_are_cut_into_sections(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, partitions, expected, _ = lake
-    monkeypatch.setattr("panstream.distributed.sharded._ordered_reading._SECTION_BYTES", 1000)
+    monkeypatch.setattr("panstream.distributed.sharded._ordered_reading.SECTION_BYTES", 1000)
     found, _ = run_sharded(stream(), partitions, 2)
     assert found == expected

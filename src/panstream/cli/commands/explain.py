@@ -19,8 +19,8 @@ If `run` reads files, it also publishes the share of rows that could not be used
 totals above ([stream] unusable_epsilon)."""
 _PUBLIC = """\
 on the network, the times of steps and about how many rows each has; on the shards, the numbers and producers of the
-last batches; the names and sizes of files that workers read; nothing else depends on rows, and nothing on which were
-selected"""
+last batches; the names and sizes of files that workers read, and with windows or ticks the newest time of each task
+and the windows in it; nothing else depends on rows, and nothing on which were selected"""
 
 Source = Annotated[
     list[str] | None,
@@ -54,9 +54,10 @@ def explain(
         document = {**explanation.to_json(), "memory": memory, "unusable_epsilon": share}
         document["warnings"] += warnings
         if shards is not None:
-            from panstream.distributed.sharded.explain import shard_locations
+            from panstream.distributed.sharded.explain import rows_in_flight, shard_locations
 
             document["cluster"] = shard_locations(explanation.plans, shards)
+            document["in_flight"] = rows_in_flight(loaded, explanation.plans, shards)
         exposed: list[tuple[str, str]] = []
         if through is not None:
             from panstream.distributed.engine_exposure import exposure_lines
@@ -72,7 +73,8 @@ def explain(
             typer.echo(f"\nOn this machine states are kept in {memory}.")
         if shards is not None and not as_json:
             typer.echo(f"\non a cluster of {shards} shards")
-            _print_lines([*((entry["name"], entry["why"]) for entry in document["cluster"]), ("public", _PUBLIC)])
+            locations = [(entry["name"], entry["why"]) for entry in document["cluster"]]
+            _print_lines([*locations, ("in flight", document["in_flight"]), ("public", _PUBLIC)])
         if exposed and not as_json:
             typer.echo(f"\nrows that come through {through}: what is in clear there")
             _print_lines(exposed)

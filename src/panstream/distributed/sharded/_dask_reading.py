@@ -31,10 +31,9 @@ from panstream.distributed.sharded._ordered_feed import (
 )
 from panstream.distributed.sharded._ordered_reading import OrderedTask, Section, TimeSpan, read_time_span
 from panstream.distributed.sharded._time_forecast import spans_from_statistics
-from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
+from panstream.distributed.sharded._worker_reading import TASKS_PER_WORKER, Partition, ReadPlan
 from panstream.errors import ClusterError
 
-_TASKS_PER_WORKER = 2  # one is read while the other waits for its turn
 Addresses = Mapping[int, tuple[str, str]]
 
 
@@ -165,9 +164,9 @@ class DaskRunner(TaskRunner):
     def capacity(self) -> int:
         """Return how many tasks may be read or wait for their turn; it grows with workers that join."""
         try:
-            return _TASKS_PER_WORKER * max(1, len(self._transport.client.ncores()))
+            return TASKS_PER_WORKER * max(1, len(self._transport.client.ncores()))
         except (OSError, RuntimeError, TimeoutError):
-            return _TASKS_PER_WORKER
+            return TASKS_PER_WORKER
 
     def time_spans(self, partitions: Sequence[Partition], limit: float) -> list[TimeSpan]:
         """Return the spans of partitions, from statistics or read by workers."""

@@ -37,7 +37,7 @@ from panstream.engine.runtime.state_backend import Slot, state_name
 from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.time_grid import TimeGrid
 
-_SECTION_BYTES = 1 << 26  # of sums, after which another section begins
+SECTION_BYTES = 1 << 26  # of sums, after which another section begins
 
 TimeSpan = tuple[float, float]
 """The oldest and the newest usable time of a partition; (inf, -inf) if it has none."""
@@ -256,7 +256,7 @@ class TaskReader:
                 piece = rows if stop - start == rows.count else rows.part(start, stop)
                 self._add_piece(piece, has_time[some], times[some], marks[some])
         clock.reach(marks)
-        if self._sums_bytes > _SECTION_BYTES:
+        if self._sums_bytes > SECTION_BYTES:
             self._end_section()
             self._begin_section()
 

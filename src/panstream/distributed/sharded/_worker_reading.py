@@ -36,7 +36,8 @@ from panstream.primitives.memory.scratch import wipe
 _TEXT_ROW_BYTES = 32  # of a row of text, about: only for tasks of similar size
 MIN_TASK_ROWS = 1 << 20
 _MAX_TASK_ROWS = 1 << 23
-_TASKS_PER_WORKER = 3  # into which the remaining rows would be split: tasks shrink, and workers finish together
+TASKS_PER_WORKER = 2  # that are handed out: one is read while the other is applied
+_TASK_SHARES = 3  # per worker, into which the remaining rows would be split: tasks shrink, and workers finish together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ def plan_read_tasks(
             continue
         task.append(partition)
         size += partition.rows
-        share = remaining // (_TASKS_PER_WORKER * max(1, workers))
+        share = remaining // (_TASK_SHARES * max(1, workers))
         if size >= min(max(min_rows, share), _MAX_TASK_ROWS if large else min_rows):
             tasks.append(task)
             remaining -= size

@@ -33,6 +33,7 @@ from panstream.distributed.sharded._partition_tasks import (
 )
 from panstream.distributed.sharded._worker_reading import (
     MIN_TASK_ROWS,
+    TASKS_PER_WORKER,
     Partition,
     ReadPlan,
     can_read_on_workers,
@@ -46,7 +47,6 @@ from panstream.engine.runtime.ingest import IngestResult, Tick
 from panstream.engine.sources.input_files import InputFile
 from panstream.errors import BadRowError, ClusterError, ConfigError, InvalidParameter, SourceError
 
-_TASKS_PER_WORKER = 2  # one is read while the shards apply the other
 # A shard whose call was lost has answered a status call before the task is repeated, and the second attempt is made
 # from this process: only a fault that no retry can mend lasts this long.
 _MAX_ATTEMPTS = 20
@@ -224,7 +224,7 @@ def _feed_tasks(
     while waiting or running:
         actors = transport.actors
         client = transport.client
-        while waiting and len(running) < _TASKS_PER_WORKER * max(1, len(actors)):
+        while waiting and len(running) < TASKS_PER_WORKER * max(1, len(actors)):
             task, attempts = waiting.pop(0)
             future = None
             with contextlib.suppress(OSError, RuntimeError, TimeoutError):

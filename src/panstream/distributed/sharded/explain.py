@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from panstream.core.shardable import Shardable, ShardableTables, is_shardable
+from panstream.distributed.sharded._ordered_reading import SECTION_BYTES
 from panstream.distributed.sharded._partitioning import TablePartitioning
+from panstream.distributed.sharded._worker_reading import TASKS_PER_WORKER, can_read_on_workers, needs_stream_time
+from panstream.engine.config.config import Config
 from panstream.engine.planner.accuracy import expected_errors
 from panstream.engine.planner.query_plan import QueryPlan
 
@@ -54,3 +57,26 @@ def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, A
             )
         lines.append(entry)
     return lines
+
+
+def rows_in_flight(config: Config, plans: Sequence[QueryPlan], shards: int) -> str:
+    """Return which processes hold exact values of rows while workers or the coordinator read them, and how many."""
+    if not can_read_on_workers(config, plans):
+        return (
+            "files are read in order by the coordinator: it holds the exact cells of a step's rows, and the shards "
+            "their names, until the step is over"
+        )
+    if not needs_stream_time(config):
+        return (
+            f"a worker holds the exact marks, sums and names of the task that it reads, and of at most "
+            f"{TASKS_PER_WORKER - 1} that the shards have not acknowledged; the coordinator the sums of one task"
+        )
+    wide = [plan for plan in plans if not is_shardable(plan.algorithm)]
+    bound = f", at most {SECTION_BYTES >> 20} MB and one batch more," if wide else ""
+    return (
+        f"a worker holds the exact marks, sums and names of at most {TASKS_PER_WORKER} tasks that it has read, until "
+        f"it is their turn in the order of the stream: {TASKS_PER_WORKER * shards} tasks on {shards} workers\n"
+        f"the coordinator holds the exact sums of one section of a task{bound} and a shard what it is applying\n"
+        "all in memory, overwritten after use, never stored and without a second copy: a look at a worker or at the "
+        "coordinator at that moment shows these rows, and no claim covers them"
+    )

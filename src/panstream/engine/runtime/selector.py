@@ -149,14 +149,15 @@ class _GroupKeys:
 
     def numbers(self, keys: Sequence[Any]) -> NDArray[np.int64]:
         """Return every row's group number, -1 for a row with an undeclared or missing key."""
-        total = np.zeros(len(keys[0]), np.int64)
-        is_known = np.ones(len(keys[0]), bool)
+        total: NDArray[np.int64] | None = None
         for column, array in zip(keys, self.declared, strict=True):
-            indices = _key_indices(column, array)
-            positions = np.where(boolean_bytes(indices.is_valid()), numeric_view(indices), -1).astype(np.int64)
-            is_known &= positions >= 0
-            total = total * len(array) + positions
-        return np.where(is_known, total, -1)
+            positions = numeric_view(compute.fill_null(_key_indices(column, array), -1)).astype(np.int64)
+            if total is None:
+                total = positions
+            else:
+                total = np.where((total >= 0) & (positions >= 0), total * len(array) + positions, -1)
+        assert total is not None
+        return total
 
 
 def _typed(keys: tuple[Any, ...], kind: str) -> Any:
