@@ -258,6 +258,9 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
     yield GaugeMetricFamily(
         "panstream_waiting", "1 while the system's clock is ahead, so that no answers are drawn.", float(engine.jumped)
     )
+    if engine.config.stream.time is not None and engine.committed_time is not None:
+        newest = "The newest time of any stored row, in seconds since 1970; time() minus this is the lag."
+        yield GaugeMetricFamily("panstream_newest_time_seconds", newest, engine.committed_time)
     yield CounterMetricFamily("panstream_intrusions", "Intrusions announced, ever.", len(engine.intrusions))
     release_counter = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])
     loss = GaugeMetricFamily("panstream_epsilon", "Privacy loss that a query's claim names.", labels=["query", "unit"])

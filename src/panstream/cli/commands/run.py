@@ -101,6 +101,7 @@ def run(
                 engine = stack.enter_context(open_stream(loaded, **options))
                 engine.declare(*ingestion_paths(sources, follow=follow))
                 work = partial(ingest_all, engine, source, select)
+                describe = partial(str, loaded.stream.name)
             else:
                 from panstream.distributed.sharded import session
 
@@ -110,10 +111,11 @@ def run(
                 options |= {"address": cluster, "workers": workers, "on_wait": tell, "positions": True}
                 engine = stack.enter_context(stack.enter_context(session.open_engines(loaded, **options))())
                 work = partial(session.ingest, engine, sources, follow=follow, format=format)
+                describe = partial(session.describe_progress, engine)
             stack.enter_context(open_sink(engine, tell))
             start_positions = engine.positions()
             start_releases = _release_counts(engine)
-            result = _with_progress(engine, work)
+            result = _with_progress(work, describe)
             report(result)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
@@ -144,8 +146,8 @@ def _is_interactive() -> bool:
     return sys.stderr.isatty()
 
 
-def _with_progress(engine: Engine, work: Callable[..., IngestResult]) -> IngestResult:
-    """Run with a progress bar on a terminal."""
+def _with_progress(work: Callable[..., IngestResult], describe: Callable[[], str]) -> IngestResult:
+    """Run with a progress bar on a terminal, next to what ``describe`` says."""
     if not _is_interactive():
         return work()
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -159,12 +161,13 @@ def _with_progress(engine: Engine, work: Callable[..., IngestResult]) -> IngestR
         TimeRemainingColumn(),
     )
     with progress_bar(*columns) as progress:
-        bar = progress.add_task(engine.config.stream.name, total=None, rows=0, speed=0.0)
+        bar = progress.add_task(describe(), total=None, rows=0, speed=0.0)
 
         def tick(rows: int, share: float | None) -> None:
             elapsed = max(progress.tasks[0].elapsed or 0.0, 1e-3)
             total, done = (None, 0.0) if share is None else (1.0, share)
-            progress.update(bar, total=total, completed=done, rows=rows, speed=rows / elapsed)
+            speed = rows / elapsed
+            progress.update(bar, description=describe(), total=total, completed=done, rows=rows, speed=speed)
 
         return work(on_batch=tick)
 

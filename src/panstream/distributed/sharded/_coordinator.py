@@ -84,6 +84,7 @@ class ClusterEngine(Engine):
         if any(query.bounded_by == "file" for query in config.queries):
             raise ConfigError('bounded_by = "file" needs all rows in one batch, which a cluster divides')
         self.transport = transport
+        self.task_progress = (0, 0)  # tasks of workers that are done, and all
         self._positions = positions
         self._lock = threading.RLock()
         directory = config.directory if config.durability == "batch" else None
@@ -275,6 +276,12 @@ class ClusterEngine(Engine):
     def clock_time(self) -> float:
         """Return the time by which rows are too far ahead of the clock."""
         return self._clock()
+
+    @property
+    def closed_until(self) -> float | None:
+        """Return until when the windows and ticks of every query are over; None before the first row."""
+        schedules = [query.schedule for query in self._queries.values() if query.schedule is not None]
+        return min((known.grid.start(known.step) for known in schedules if known.step is not None), default=None)
 
     @property
     def open_steps(self) -> dict[str, int | None]:

@@ -163,10 +163,7 @@ class DaskRunner(TaskRunner):
     @property
     def capacity(self) -> int:
         """Return how many tasks may be read or wait for their turn; it grows with workers that join."""
-        try:
-            return TASKS_PER_WORKER * max(1, len(self._transport.client.ncores()))
-        except (OSError, RuntimeError, TimeoutError):
-            return TASKS_PER_WORKER
+        return TASKS_PER_WORKER * max(1, self._transport.worker_count)
 
     def time_spans(self, partitions: Sequence[Partition], limit: float) -> list[TimeSpan]:
         """Return the spans of partitions, from statistics or read by workers."""

@@ -147,6 +147,14 @@ class DaskTransport(ShardTransport):
         return dict(self._actors)
 
     @property
+    def worker_count(self) -> int:
+        """The number of workers that are connected now, whether they have a shard or only read; 0 if unknown."""
+        try:
+            return len(self.client.ncores())
+        except (OSError, RuntimeError, TimeoutError):
+            return 0
+
+    @property
     def addresses(self) -> dict[int, tuple[str, str]]:
         """The worker's address and the actor's key of every shard, for tasks: with actors, they would wait for them."""
         return {shard: (actor._address, actor.key) for shard, actor in self.actors.items()}

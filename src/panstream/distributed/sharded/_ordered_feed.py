@@ -270,6 +270,7 @@ class _Feed:
             span = (min(oldest for oldest, _ in known), max(newest for _, newest in known)) if known else None
             self._waiting.append(OrderedTask(partitions=tuple(group), start=None, steps={}, now=clock, span=span))
         self._count = len(groups)
+        engine.task_progress = (0, self._count)
 
     def run(self) -> None:
         """Apply all tasks."""
@@ -348,6 +349,7 @@ class _Feed:
         self.ingested.note(skipped_numbers, late_numbers)
         self.ingested.skipped_count += skipped - len(skipped_numbers)
         self.ingested.late_count += late - len(late_numbers)
+        self.engine.task_progress = (self.ingested.batches, self._count)
         if self.tick is not None:
             self.tick(self.ingested.rows, self.ingested.batches / self._count)
 

@@ -253,6 +253,7 @@ def _feed_tasks(
         ingested.batches += 1
         ingested.note(numbers, numbers[:0])
         ingested.skipped_count += skipped - len(numbers)
+        engine.task_progress = (ingested.batches, count)
         if tick is not None:
             tick(ingested.rows, ingested.batches / count)
     engine.commit()

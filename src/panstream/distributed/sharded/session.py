@@ -20,6 +20,7 @@ from panstream.distributed.sharded.dataframes import feed_files
 from panstream.engine.config.config import Config
 from panstream.engine.planner.public_facts import ingestion_paths
 from panstream.engine.runtime.ingest import IngestResult, Tick, ingest_all, open_configured_source
+from panstream.engine.runtime.release_record import iso_timestamp
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources.input_files import expand_paths
 from panstream.errors import InvalidParameter, NotSupported
@@ -76,6 +77,19 @@ def _partitions_for_workers(
     if needs_stream_time(engine.config) and names & {*positions}:
         return []
     return Partition.of(inputs, format=format)
+
+
+def describe_progress(engine: ClusterEngine) -> str:
+    """Return the stream's name, tasks that are done, workers, and up to when windows are over; all of it is public."""
+    parts = [engine.config.stream.name]
+    done, count = engine.task_progress
+    if count:
+        parts.append(f"task {done} of {count}")
+        assert isinstance(engine.transport, DaskTransport)
+        parts.append(f"{engine.transport.worker_count} workers")
+    if engine.closed_until is not None:
+        parts.append(f"closed until {iso_timestamp(engine.closed_until)}")
+    return ", ".join(parts)
 
 
 @contextlib.contextmanager

@@ -84,6 +84,7 @@ class Engine:
         self.by_clock = False  # live input: apply rows without committing, and call ``step`` at fixed intervals
         self.step_length = step_length(config, self.plans)
         self.committed = object()  # replaced by every commit, so that readers can compare identities
+        self.committed_time: float | None = None  # the stream's time at the last commit
         self.sink: SinkState | None = None  # state of the copy to a database, if one is configured
         self._backend: StateBackend = LocalBackend(rng) if backend is None else backend
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
@@ -105,8 +106,7 @@ class Engine:
             self.names = self._files.enter_context(NameDecoder(self.log, self.plans, publish))
             self._checkpoint = EngineCheckpoint.restore(config, self._store, self._queries, self.log, moment=clock())
             last = None if accept_time else self._checkpoint.newest
-            self._wall = guard_clock(clock, elapsed, config.stream, self._queries.values(), last=last)
-            self._clock = self._wall
+            self._clock = self._wall = guard_clock(clock, elapsed, config.stream, self._queries.values(), last=last)
             self.exposure = Exposure(self._checkpoint, self._queries, clock)
             self.exposure.correct_starts(int(self._clock()))
             self._after_restore()
@@ -263,8 +263,8 @@ class Engine:
         return BatchResult(new=True, skipped=rows.numbers(skipped), late=rows.numbers(late))
 
     def _times(self, rows: RowBatch) -> UsableTimes:
-        arrival = self._stream_clock.newest
-        return usable_times(rows, self.config.stream, self._queries.values(), self._clock, arrival)
+        queries = self._queries.values()
+        return usable_times(rows, self.config.stream, queries, self._clock, self._stream_clock.newest)
 
     def advance(self) -> None:
         """Draw the releases that are due by arrival time, and commit. Call it regularly while no rows come."""
@@ -346,7 +346,7 @@ class Engine:
         Args:
             durable: Called as soon as the commit is durable, before the previous state is erased.
         """
-        self._checkpoint.newest = self._stream_clock.newest
+        self._checkpoint.newest = self.committed_time = self._stream_clock.newest
         self._backend.flush()
         if self.by_clock or self._uncommitted:  # an empty live step is recorded like any other
             self.exposure.note_applied()
