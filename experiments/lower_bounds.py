@@ -26,6 +26,7 @@ from panstream.primitives.packed_bits import unpack_bits
 from panstream.testing.reconstruction import (
     accuracy_bound,
     answers_from_counters,
+    answers_from_unions,
     decode_dot_products,
     decode_unions,
     decode_with_outliers,
@@ -69,6 +70,22 @@ def too_accurate(rng: np.random.Generator) -> Iterator[Row]:
             yield ("accuracy", name, c, *accuracies(found), accuracy_bound(1.0))
 
 
+def other_statistics(rng: np.random.Generator) -> Iterator[Row]:
+    """Cropped sums and heavy-hitter counts of unions, off by up to effect·c·sqrt(m) (Corollaries 1 and 2)."""
+    for name, effect in (("cropped sums, crop 8", 8.0), ("heavy hitters", 1.0)):
+        for c in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 4.8):
+            right = []
+            for _ in range(REPEAT):
+                members, asked, exact = members_and_queries(rng, USERS, QUERIES)
+                alone = effect * float(members.sum())
+                unions = alone + effect * (asked.sum(axis=1, dtype=np.int64) - exact)
+                reach = effect * c * math.sqrt(USERS)
+                answers = unions + rng.uniform(-reach, reach, QUERIES)
+                decoded = decode_dot_products(asked, answers_from_unions(asked, answers, alone, effect=effect))
+                right.append(float((decoded == members).mean()))
+            yield ("accuracy", name, c, *accuracies(right), accuracy_bound(1.0))
+
+
 def partly_wrong(rng: np.random.Generator) -> Iterator[Row]:
     """A fraction of the answers is arbitrary; the others are good to sqrt(m)/20."""
     for share in (0.0, 0.05, 0.1, 0.15, 0.2, 0.239, 0.28, 0.32, 0.36, 0.4, 0.45, 0.5):
@@ -98,7 +115,7 @@ def unions(rng: np.random.Generator, users: int = 14, most: int = 4) -> Iterator
                 counts = (asked | believed).sum(axis=1).astype(np.float64)
                 answers = counts * (1 + rng.uniform(-relative, relative, 300))
                 slack = mistaken * (1 + relative)
-                found = decode_unions(asked, answers, most=most, relative=relative, additive=slack)
+                found = decode_unions(asked, answers, max_members=most, relative=relative, additive=slack)
                 assert found is not None  # the members themselves always fit
                 right.append(float((found & members).sum()) / most)
             yield ("unions", f"relative error {relative:g}", mistaken, *accuracies(right), most / users)
@@ -136,7 +153,7 @@ def run(out: Path, seed: int) -> None:
     with out.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(FIELDS)
-        for part in (too_accurate, partly_wrong, unions, our_own):
+        for part in (too_accurate, other_statistics, partly_wrong, unions, our_own):
             for panel, series, x, accuracy, error, bound in part(rng):
                 writer.writerow([panel, series, f"{x:g}", f"{accuracy:.4f}", f"{error:.4f}", f"{bound:.4f}"])
                 if panel == "ours":

@@ -11,6 +11,7 @@ from panstream.errors import InvalidParameter
 from panstream.testing.reconstruction import (
     accuracy_bound,
     answers_from_counters,
+    answers_from_unions,
     decode_dot_products,
     decode_unions,
     decode_with_outliers,
@@ -127,3 +128,31 @@ def test_an_algorithm_without_noise_is_caught(rng: np.random.Generator) -> None:
     assert (decode_dot_products(queries, queries @ members.astype(float)) == members).all()
     with pytest.raises(InvalidParameter, match="one answer per query"):
         decode_dot_products(queries, np.zeros(3))
+
+
+@pytest.mark.parametrize(("statistic", "effect"), [("cropped sum", 8.0), ("heavy hitters", 1.0)])
+def test_cropped_sums_and_heavy_hitters_give_members_away_too(
+    statistic: str, effect: float, rng: np.random.Generator
+) -> None:
+    """Corollaries 1 to 4: answers off by effect·c·sqrt(m), and a fifth of them arbitrary, name nearly everybody."""
+    shares = {}
+    for c in (0.05, 4.0):
+        right = []
+        for _ in range(6):
+            members = rng.integers(0, 2, USERS).astype(np.uint8)
+            queries = rng.integers(0, 2, (QUERIES, USERS)).astype(np.uint8)
+            weights = members * (8 if statistic == "cropped sum" else 100)
+            together = weights + queries * (8 if statistic == "cropped sum" else 100)
+            if statistic == "cropped sum":
+                unions, alone = np.minimum(together, 8).sum(axis=1), float(np.minimum(weights, 8).sum())
+            else:  # everybody present has exactly a 1/k share of the public total
+                unions, alone = (together >= 100).sum(axis=1), float((weights >= 100).sum())
+            reach = effect * c * math.sqrt(USERS)
+            answers = unions + rng.uniform(-reach, reach, QUERIES)
+            wrong = rng.random(QUERIES) < 0.2
+            answers[wrong] = rng.uniform(0, effect * USERS, int(wrong.sum()))
+            decoded = decode_with_outliers(queries, answers_from_unions(queries, answers, alone, effect=effect))
+            right.append(float((decoded == members).mean()))
+        shares[c] = float(np.mean(right))
+    assert shares[0.05] > accuracy_bound(3.0)
+    assert shares[4.0] < accuracy_bound(1.0)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from panstream.papers.as_printed.density_ppds import PublishedPPDS as PublishedPPDS
     from panstream.papers.as_printed.mir import PublishedCroppedSum as PublishedCroppedSum
     from panstream.papers.as_printed.mir import PublishedDistinct as PublishedDistinct
+    from panstream.papers.as_printed.mir_heavy_hitters import PublishedHeavyHitters as PublishedHeavyHitters
     from panstream.papers.counters.binary import BinaryMechanism as BinaryMechanism
     from panstream.papers.counters.consistency import ConsistentCount as ConsistentCount
     from panstream.papers.counters.event_counter import EventCounter as EventCounter
@@ -52,6 +53,7 @@ _MODULES = {
     "PublishedCroppedSum": "panstream.papers.as_printed.mir",
     "PublishedDistinct": "panstream.papers.as_printed.mir",
     "PublishedDwork": "panstream.papers.as_printed.density",
+    "PublishedHeavyHitters": "panstream.papers.as_printed.mir_heavy_hitters",
     "PublishedHybrid": "panstream.papers.as_printed.counters",
     "PublishedInitialNoise": "panstream.papers.as_printed.counters",
     "PublishedLaplace": "panstream.papers.as_printed.density",

@@ -87,6 +87,29 @@ def decode_unions(
     return decoded
 
 
+def answers_from_unions(
+    queries: Bits, unions: NDArray[np.float64], alone: float, *, effect: float = 1.0
+) -> NDArray[np.float64]:
+    """Return about how many members each query names, from the answer without and with its users inserted.
+
+    By inclusion and exclusion, for every statistic to which a present user adds ``effect`` however often she came:
+    distinct counts, cropped sums at which everybody is inserted with the crop (Corollary 1 of the paper), and
+    heavy-hitter counts at which everybody has a 1/k share (Corollary 2).
+
+    Args:
+        queries: A row of zeros and ones per query.
+        unions: The answer after the users of each query were inserted into a copy.
+        alone: The answer of the copy itself.
+        effect: What a present user adds: the crop, or 1.
+
+    >>> answers_from_unions(np.array([[1, 1, 0], [0, 1, 1]], np.uint8), np.array([16.0, 24.0]), 16.0, effect=8.0)
+    array([2., 1.])
+    """
+    _check(queries, unions)
+    sizes = queries.sum(axis=1, dtype=np.int64)
+    return np.asarray((alone + effect * sizes - unions) / effect)
+
+
 def answers_from_counters(counter: LegendreCounter, counters: NDArray[np.int64], queries: Bits) -> NDArray[np.float64]:
     """Return the answers of a copied state: the estimated number of members among the users of each query.
 

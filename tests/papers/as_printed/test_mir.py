@@ -10,6 +10,7 @@ import pytest
 from panstream.core.algorithm import Algorithm
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.papers.as_printed.mir import PublishedCroppedSum, PublishedDistinct
+from panstream.papers.as_printed.mir_heavy_hitters import PublishedHeavyHitters
 from panstream.primitives.noise import SeededSource
 from tests.statistical import assert_mean
 
@@ -140,3 +141,31 @@ def test_they_are_algorithms_but_not_shipped_ones() -> None:
 
     assert Algorithm in PublishedCroppedSum.__mro__
     assert not any(name.startswith("Published") for name in ALGORITHMS)
+
+
+def test_algorithm_3_drowns_in_the_errors_of_its_two_sums() -> None:
+    """Five heavy users of 1,000 units each among 2,000 in all: as printed and corrected."""
+    net = np.full(2000, 7)
+    net[:5] = 1_201
+    printed = PublishedHeavyHitters(epsilon=1.0, k=20, total_weight=20_000, buckets=2000)
+    assert (printed.crop, printed.lower_crop) == (1000, 500)
+    means = {}
+    for corrected in (False, True):
+        algorithm = PublishedHeavyHitters(epsilon=1.0, k=20, total_weight=20_000, buckets=2000, corrected=corrected)
+        rng = SeededSource(3)
+        values = []
+        for _ in range(60):
+            with rng:
+                state = algorithm.initial_state(rng)
+                algorithm.update(state, algorithm.batch(np.arange(net.size), net), rng)
+                values.append(algorithm.release(state, rng).value)
+        means[corrected] = np.mean(values)
+        assert np.std(values) == pytest.approx(algorithm.deviation(), rel=0.5)
+    assert algorithm.deviation() > 10_000  # for a truth of 5
+    assert abs(means[False] - 5) > 1_000_000
+    assert printed.claim().epsilon == math.inf
+    with pytest.raises(NotSupported):
+        printed.layout()
+    for wrong in ({"ratio": 1.0}, {"k": 0}, {"total_weight": 10}):
+        with pytest.raises(InvalidParameter):
+            PublishedHeavyHitters(**{"epsilon": 1.0, "k": 20, "total_weight": 20_000, "buckets": 4, **wrong})
