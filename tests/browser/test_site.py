@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from panstream.algorithms.continual.noise_sum_tails import _unit_quantile
+from panstream.algorithms.continual.noise_sum_tails import half_width_of_sum
 from panstream.engine.presets._website_queries import DEVICES
 from panstream.engine.presets.website import WebsiteSpec, propose_queries
 from panstream.engine.presets.website_text import to_toml
@@ -132,9 +132,7 @@ def bounds(text: str) -> list[float]:
 def shown_sum(page: Page, words: str, parts: list[dict[str, Any]]) -> None:
     """Expect the sum of published answers, with the interval of their noise together."""
     value = sum(each["unclipped"] for each in parts)
-    variances = [each["standard_error"] ** 2 for each in parts]
-    equal = math.floor(sum(variances) ** 2 / sum(variance**2 for variance in variances) + 1e-9)
-    half = _unit_quantile(0.025, min(200, equal)) * math.sqrt(sum(variances)) + 0.5
+    half = half_width_of_sum(0.95, [each["standard_error"] for each in parts])
     shown = card(page, words)
     assert number(shown.locator(".figure").inner_text()) == pytest.approx(max(value, 0.0), abs=0.51)
     ends = [math.floor(max(0.0, value - half)), math.ceil(max(0.0, value + half))]

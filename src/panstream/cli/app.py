@@ -17,6 +17,7 @@ from panstream.cli.commands.init import init
 from panstream.cli.commands.party import party
 from panstream.cli.commands.published import ask, merge
 from panstream.cli.commands.query import query
+from panstream.cli.commands.report import report
 from panstream.cli.commands.run import run
 from panstream.cli.commands.send import send
 from panstream.cli.commands.serve import serve, token, worker
@@ -43,6 +44,7 @@ _COMMANDS: dict[Callable[..., None], str] = {  # texts short enough that --help 
     web: "Count a site's visitors: configure, explain and serve.",
     token: "Create a token for a server.",
     send: "Send a file or a pipe to a server.",
+    report: "Report a day, a week or a month, by mail or cron.",
     ask: "Say how often a name occurred, from published answers.",
     merge: "Combine published lists of names into one.",
     inspect: "Print what is public about a store or a state.",

@@ -128,3 +128,21 @@ def _log_moment(theta: float, kappa: float) -> float:
 
 def _log_sinh(x: float) -> float:
     return x + math.log(-math.expm1(-2.0 * x)) - math.log(2.0)
+
+
+def half_width_of_sum(level: float, standard_errors: Sequence[float]) -> float:
+    """Return half the width of an interval for the sum of answers whose noise is independent.
+
+    Each error is a sum of discrete Laplace or Gaussian draws, so its kurtosis is at most that of one Laplace draw with
+    its variance. As in `half_width`, fewer equal draws take their place.
+
+    Args:
+        level: Coverage of the interval.
+        standard_errors: The standard error of each answer.
+    """
+    variances = [error**2 for error in standard_errors]
+    total = math.fsum(variances)
+    if total == 0.0:
+        return 0.0
+    equal = max(1, min(200, math.floor(total**2 / math.fsum(variance**2 for variance in variances) + 1e-9)))
+    return _unit_quantile((1.0 - level) / 2.0, equal) * math.sqrt(total) + 0.5

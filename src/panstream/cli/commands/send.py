@@ -72,7 +72,7 @@ def send(
             raise InvalidParameter("--contributions and --counts-file go together")
         if contributions is not None:
             settings |= {"contributions": parse_caps(contributions), "counts_file": counts_file}
-        with Client(url, stream=stream, token=_token(token_file), **settings) as client:
+        with Client(url, stream=stream, token=read_token(token_file), **settings) as client:
             refused: Counter[str] = Counter()
 
             def without_rejections(call: Callable[[], Any]) -> Any:
@@ -221,7 +221,8 @@ def _open_input(path: Path) -> Any:
     return path.open("rb")
 
 
-def _token(path: Path | None) -> str | None:
+def read_token(path: Path | None) -> str | None:
+    """Return the token of a file, or of PANSTREAM_TOKEN."""
     if path is None:
         return os.environ.get("PANSTREAM_TOKEN")
     return translate_errors(

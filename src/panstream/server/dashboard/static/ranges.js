@@ -61,7 +61,9 @@ export function halfWidth(errors) {
   return quantile(equal) * Math.sqrt(variance) + 0.5;
 }
 
-const adds = (release) => release.value !== null && release.standard_error !== null && release.window;
+/** Whether an answer is a number about a whole window. */
+const adds = ({ value, standard_error, window, end }) =>
+  value !== null && standard_error !== null && window && (!end || Date.parse(end) >= Date.parse(window[1]));
 const inside = (releases, { from, to }) =>
   releases.filter((release) => adds(release) && begins(release) >= from && ends(release) <= to);
 const iso = (seconds) => new Date(seconds * 1000).toISOString();
