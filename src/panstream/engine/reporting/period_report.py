@@ -302,7 +302,7 @@ def _day(day: date) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text that Markdown shows as it is: strangers choose names, which could be links or pictures."""
+    """Return a text that Markdown shows as it is: anybody can choose names, which could be links or pictures."""
     return re.sub(r"([\\`*_{}\[\]()<>#!|~])", r"\\\1", printable(text))
 
 
