@@ -212,6 +212,33 @@ def zcdp_tail(rho: float, loss: float) -> float:
     return min((1.0 + math.exp(-loss)) * math.exp(-((loss - rho) ** 2) / (4.0 * rho)) * (1.0 + _MARGIN), 1.0)
 
 
+def gaussian_tail(rho: float, loss: float, overshoot: float) -> float:
+    """Return `zcdp_tail`, or less if that follows from the noise being discrete Gaussian.
+
+    The log-odds are then at most a Brownian motion with drift 1/2 at a time up to 2·rho, and ``overshoot`` more, for
+    adaptive inputs; the first passage of the rest of ``loss`` bounds the probability (continual-tree.md, Theorem 11).
+
+    Args:
+        rho: The zCDP of all that is seen.
+        loss: The change of the log-odds.
+        overshoot: The largest sum of |shift|/sigma² over all numbers that are seen; inf where sigma is below 1.
+
+    >>> zcdp_tail(0.0244, 1.0) > 2 * gaussian_tail(0.0244, 1.0, 0.0488)
+    True
+    """
+    chernoff = zcdp_tail(rho, loss)
+    rest = loss - overshoot
+    if chernoff in (0.0, 1.0) or rest <= rho:
+        return chernoff
+    spread = math.sqrt(2.0 * rho)
+    passage = _normal_tail((rest - rho) / spread) + math.exp(rest) * _normal_tail((rest + rho) / spread)
+    return min(chernoff, (1.0 + math.exp(-loss)) * passage * (1.0 + _MARGIN))
+
+
+def _normal_tail(score: float) -> float:
+    return 0.5 * math.erfc(score / math.sqrt(2.0))
+
+
 def _largest(claims: Sequence[Claim]) -> Claim:
     worst = max(claims, key=lambda claim: claim.epsilon, default=None)
     return _composed(

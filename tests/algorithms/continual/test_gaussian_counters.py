@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.core.monitor import Monitor
 from panstream.errors import InvalidParameter
 from panstream.primitives.noise import DiscreteGaussian, SeededSource
-from panstream.privacy.composition import zcdp_epsilon, zcdp_rho, zcdp_tail
+from panstream.privacy.composition import gaussian_tail, zcdp_epsilon, zcdp_rho, zcdp_tail
 from panstream.privacy.continual_loss import gaussian_losses, moment_norm_square, moment_sensitivity, tree_law
 from panstream.testing.enumeration import Step, refresh, tick, update
 from panstream.testing.linear_views import LinearView, linear_views
@@ -213,7 +214,8 @@ def test_the_chance_of_a_larger_loss_is_above_that_of_a_normal_loss(epsilon: flo
     for times in (0.5, 1.0, 2.0):
         mean, sd = rho, math.sqrt(2 * rho)
         normal = stats.norm.sf((times * epsilon - mean) / sd) + stats.norm.cdf((-times * epsilon - mean) / sd)
-        assert normal < tree.loss_exceeds(times) < max(40 * normal, 1e-9)
+        assert normal < tree.loss_exceeds(times) < max(20 * normal, 1e-9)
+        assert times != 1.0 or epsilon > 1.0 or tree.loss_exceeds() < 0.6 * zcdp_tail(rho, epsilon)
     assert zcdp_tail(0.5, 0.1) == 1.0
     assert zcdp_tail(0.5, math.inf) == zcdp_tail(0.0, 1.0) == 0.0
     assert ContinualCount(epsilon=1.0).loss_exceeds() == 0.0
@@ -258,6 +260,41 @@ def test_noise_that_cannot_be_drawn_is_refused() -> None:
         ContinualCount(epsilon=5000.0, delta=DELTA, horizon=1)
     with pytest.raises(InvalidParameter, match="delta is for one machine"):
         SharedContinual.of(ContinualCount(**BUDGET, horizon=4))
+
+
+@pytest.mark.parametrize("sigma", [1.0, 1.5, 4.0])
+def test_a_discrete_gaussian_is_at_most_one_more_than_a_normal_one(sigma: float) -> None:
+    """The lemma of Theorem 11, by summing the law."""
+    numbers = np.arange(-60, 61)
+    law = np.exp(-(numbers**2) / (2 * sigma**2))
+    tail = np.cumsum((law / law.sum())[::-1])[::-1]
+    assert (tail <= stats.norm.sf(numbers - 1, scale=sigma) * (1 + 1e-12)).all()
+    assert (tail > stats.norm.sf(numbers, scale=sigma)).any()  # and not without the one
+
+
+@pytest.mark.parametrize(("rows", "sigma", "times"), [(1, 2.0, 3.0), (2, 3.0, 2.5), (3, 4.0, 2.0)])
+def test_an_intruder_who_stops_at_a_large_loss_stays_below_the_bound(rows: int, sigma: float, times: float) -> None:
+    """The best strategy by recursion: after each number that is seen, how many of her rows hide behind the next one."""
+    rho = rows**2 / (2 * sigma**2)
+    loss = times * math.sqrt(2 * rho)
+    law = DiscreteGaussian.at_least(sigma)
+    numbers = np.arange(-40, 41)
+    weights = np.exp(-(numbers**2) / (2 * law.sigma**2))
+    weights /= weights.sum()
+
+    @cache
+    def best(left: int, reached: float) -> float:
+        value = float(reached > loss)
+        for sent in range(1, left + 1):
+            steps = reached + (sent**2 / 2 + sent * numbers) / law.sigma**2
+            value = max(value, float(weights @ np.array([best(left - sent, round(step, 9)) for step in steps])))
+        return value
+
+    upwards = best(rows, 0.0)
+    bound = gaussian_tail(rho, loss, rows / sigma**2)
+    assert upwards <= bound <= zcdp_tail(rho, loss)
+    half = gaussian_tail(rho / 4, loss, rows / (4 * sigma**2))  # what twice the noise would have
+    assert upwards > half
 
 
 SUMS: list[Any] = [

@@ -199,6 +199,11 @@ class PartialSumCounter(Ticker[TickState]):
         single = square * self.lone_slots if self.one_step_ticks else 0
         return gaussian_losses([(self.law, self.memberships * square)], self.memberships, single)
 
+    def overshoot(self, rho: float) -> float:
+        """Return how far lattice noise can take the log-odds beyond those of normal noise of the zCDP ``rho``."""
+        assert isinstance(self.law, DiscreteGaussian)
+        return 2.0 * rho / self.sensitivity if self.law.sigma >= 1.0 else math.inf
+
     @property
     def slot_draws(self) -> int:
         """Return the number of draws in a released sum of one slot: one if a tick is one step, else two."""

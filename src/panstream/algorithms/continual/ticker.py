@@ -18,7 +18,7 @@ from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.primitives import validation as checks
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
-from panstream.privacy.composition import zcdp_epsilon, zcdp_rho, zcdp_tail
+from panstream.privacy.composition import gaussian_tail, zcdp_epsilon, zcdp_rho
 from panstream.privacy.person_loss import WindowLoss
 
 StateT = TypeVar("StateT")
@@ -175,6 +175,10 @@ class Ticker(Algorithm[StateT]):
         """Return what a copy with all outputs loses, as zCDP, and what the outputs alone lose, where delta > 0."""
         raise NotImplementedError
 
+    def overshoot(self, rho: float) -> float:
+        """Return how far lattice noise can take the log-odds beyond those of normal noise of the zCDP ``rho``."""
+        return math.inf
+
     def claim(self) -> Claim:
         """Return the joint loss of one copy at any time and all outputs."""
         unit, adjacency = self.protected
@@ -210,7 +214,10 @@ class Ticker(Algorithm[StateT]):
 
     def loss_exceeds(self, times: float = 1.0) -> float:
         """Return an upper bound on the probability that one unit loses more than ``times`` epsilon."""
-        return zcdp_tail(self.gaussian_losses()[0], times * self.epsilon) if self.claim().delta else 0.0
+        if not self.claim().delta:
+            return 0.0
+        rho = self.gaussian_losses()[0]
+        return gaussian_tail(rho, times * self.epsilon, self.overshoot(rho))
 
     def empty_state(self) -> StateT:
         """Return a state in which all arrays and numbers are 0."""

@@ -195,6 +195,12 @@ class Tree(Ticker[TreeState]):
         """Return what a copy with all outputs loses, as zCDP, and what the outputs alone lose."""
         return self.engine.gaussian_losses()
 
+    def overshoot(self, rho: float) -> float:
+        """Return how far lattice noise can take the log-odds beyond those of normal noise of the zCDP ``rho``."""
+        if self.gaussian_scale(0) * math.sqrt(self.norm_square) < 1.0:
+            return math.inf
+        return 2.0 * rho * self.sensitivity / (self.norm_square * (self.contributions or 1))
+
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the layout of the levels' accumulators, the released sums and the public clock."""
         return self.engine.layout(self.last_slot)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
+
+import numpy as np
 
 from panstream.algorithms.continual.decayed_sum import DecayedSum
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
 from panstream.algorithms.continual.noise_sum_tails import Law
+from panstream.algorithms.continual.noisy_tree import NoisyTree
 from panstream.algorithms.continual.range_histogram import RangeHistogram
 from panstream.algorithms.continual.sums import ContinualCount, ContinualSum, KaryTree
 from panstream.algorithms.continual.windowed_sum import WindowedSum
-from panstream.audit.claims.case import Case
-from panstream.audit.claims.exact import with_update_replaced
+from panstream.audit.claims.case import Case, ExactLoss
+from panstream.audit.claims.exact import gaussian_loss, with_update_replaced
 from panstream.audit.claims.person_periods import GaussianPeriod, one_copy
 from panstream.primitives.noise import DiscreteGaussian
+from panstream.privacy.composition import zcdp_epsilon
 from panstream.testing.enumeration import Step, tick, update
-from panstream.testing.linear_views import ticks
+from panstream.testing.linear_views import linear_views, ticks
 
 _DELTA = 1e-6
 _SETTINGS: dict[str, Any] = {"epsilon": 1.0, "delta": _DELTA}
@@ -90,4 +95,59 @@ def _lately() -> Iterator[Case]:
     )
 
 
-CASES = (_trees, _lately)
+@dataclass(frozen=True)
+class _GroupedRows:
+    """All ways in which the rows of one sender can fall into groups, each of which is a counter of its own."""
+
+    algorithm: Any
+    rows: int
+    groups: int
+
+    def __call__(self) -> ExactLoss:
+        """Return the largest loss of all groups together: one copy shows all of their states at the same moment."""
+        stream = (update([]), update([]), tick())
+        rho: dict[int, dict[int | None, float]] = {0: {}}
+        for sent in range(1, self.rows + 1):
+            spread = [(update([1] * first), update([1] * (sent - first)), tick()) for first in range(sent + 1)]
+            rho[sent] = {}
+            for view in linear_views(self.algorithm, stream, spread):
+                covariance = view.matrix @ np.diag(view.kappas**-2.0) @ view.matrix.T
+                rho[sent][view.look] = max(gaussian_loss(shift, covariance) for shift in view.shifts)
+        splits = [split for split in np.ndindex(*[self.rows + 1] * self.groups) if sum(split) <= self.rows]
+        totals = {
+            (split, look): sum(rho[sent].get(look, 0.0) for sent in split)
+            for split in splits
+            for look in (None, *range(4))
+        }
+        (split, look), worst = max(totals.items(), key=lambda total: total[1])
+        return ExactLoss(loss=zcdp_epsilon(worst, _DELTA), witness=f"rho {worst:.4g}; rows {split}, copy {look}")
+
+
+class _GroupsWithHalfOfTheNoise(ContinualCount):
+    """Draws with half of sigma. A control: never use it."""
+
+    @property
+    def engine(self) -> NoisyTree:
+        """Return a tree for a quarter of the square of the rows."""
+        return replace(super().engine, norm_square=Fraction(1, 4))  # type: ignore[arg-type]
+
+
+def _sender_in_groups() -> Iterator[Case]:
+    """Yield the rows of one sender, whose bound holds for all groups of a window together, and a broken one."""
+    common: dict[str, Any] = {**_SETTINGS, "horizon": 1, "contributions": 3}
+    cases: tuple[tuple[type[ContinualCount], str, dict[str, Any]], ...] = (
+        (ContinualCount, "Rows of a sender in three groups", {"kind": "production"}),
+        (
+            _GroupsWithHalfOfTheNoise,
+            "Groups of a sender whose Gaussian noise is halved",
+            {"kind": "control", "represents": "half of sigma loses four times the zCDP"},
+        ),
+    )
+    for kind, name, options in cases:
+        algorithm = kind(**common)
+        exact = _GroupedRows(algorithm, rows=3, groups=3)
+        full = f"{name}, delta {_DELTA:g}"
+        yield Case(name=full, claimed=1.0, exact=exact, algorithm=algorithm, **options)
+
+
+CASES = (_trees, _lately, _sender_in_groups)
