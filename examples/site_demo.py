@@ -12,7 +12,8 @@ from pathlib import Path
 from shared.site_traffic import last_midnight, traffic
 
 from panstream.engine import Engine, RowSchema, Selector, load_config
-from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website import propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.engine.presets.website_text import to_toml
 from panstream.engine.sources.formats.arrow_columns import from_arrow
 

@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 
 from panstream.algorithms.planning.tables import format_table
 from panstream.engine.config.config import Config, read_config
-from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website import propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.engine.reporting.point_queries import count_names
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine

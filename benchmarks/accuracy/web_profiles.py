@@ -36,7 +36,8 @@ from panstream.distributed.two_party.session import open_engine
 from panstream.engine.config.config import Config, read_config
 from panstream.engine.config.website import MADE
 from panstream.engine.planner.sender_bounds import sender_caps
-from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
+from panstream.engine.presets.website import Proposal, propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.engine.reporting.point_queries import count_names
 from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.engine import Engine

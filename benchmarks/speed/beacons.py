@@ -30,7 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from panstream.algorithms.planning.tables import format_table
-from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website import propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.engine.presets.website_text import to_toml
 from panstream.primitives.certificates import Authority
 

@@ -19,7 +19,8 @@ from playwright.sync_api import Page, Route, expect
 
 from panstream.algorithms.continual.noise_sum_tails import half_width_of_sum
 from panstream.engine.presets._website_queries import DEVICES
-from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website import propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.engine.presets.website_text import to_toml
 from tests.browser.conftest import Open, photograph, resize
 from tests.browser.serving import Serving, serving

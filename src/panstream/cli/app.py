@@ -18,6 +18,7 @@ from panstream.cli.commands.party import party
 from panstream.cli.commands.published import ask, merge
 from panstream.cli.commands.query import query
 from panstream.cli.commands.report import report
+from panstream.cli.commands.retention import retention
 from panstream.cli.commands.run import run
 from panstream.cli.commands.send import send
 from panstream.cli.commands.serve import serve, token, worker
@@ -46,6 +47,7 @@ _COMMANDS: dict[Callable[..., None], str] = {  # texts short enough that --help 
     send: "Send a file or a pipe to a server.",
     report: "Report a day, a week or a month, by mail or cron.",
     ask: "Say how often a name occurred, from published answers.",
+    retention: "Say who came back, from published answers.",
     merge: "Combine published lists of names into one.",
     inspect: "Print what is public about a store or a state.",
     recover: "Restore the state before a damaged one.",

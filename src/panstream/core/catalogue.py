@@ -46,6 +46,7 @@ ALGORITHMS: dict[str, str] = {
     "ContinualDensity": "panstream.algorithms.continual_users.continual_density",
     "ContinualInnerProduct": "panstream.algorithms.continual_users.continual_moments",
     "ContinualSecondMoment": "panstream.algorithms.continual_users.continual_moments",
+    "RetainedBitmap": "panstream.algorithms.continual_users.retained_bitmap",
     # networks: tables of a stream, from which models are learnt
     "StreamingTables": "panstream.models.networks.streaming_tables",
     # papers: their counters, corrected, for comparison

@@ -84,11 +84,14 @@ class AskedQuery:
         most_open = 1 if self.window is None else windows_open(self.window, self.lateness)
         open_ = min(most_open, windows)
         opening = min(most_open, windows - open_) if self.overlap else 0
-        return replace(self.share, windows=windows, open=open_, opening=opening)
+        retained = min(self.share.retained, windows - open_ - opening)
+        return replace(self.share, windows=windows, open=open_, opening=opening, retained=retained)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         share = self.share
+        loss = share.loss
+        retained = {} if loss is None or loss.closed is None else {"retained": share.retained, "closed": loss.closed}
         return {
             "query": share.name,
             "begin": self.begin,
@@ -101,7 +104,8 @@ class AskedQuery:
             "windows": share.windows,
             "open": share.open,
             "opening": share.opening,
-            "loss": None if share.loss is None else [getattr(share.loss, name) for name in _LOSSES],
+            "loss": None if loss is None else [getattr(loss, name) for name in _LOSSES],
+            **retained,
             "contributions": share.contributions,
             "bounded_by": share.bounded_by,
             "reason": share.reason,
@@ -111,10 +115,13 @@ class AskedQuery:
     def from_json(cls, data: dict[str, Any]) -> AskedQuery:
         """Read what `to_json` wrote."""
         try:
-            loss = None if data["loss"] is None else WindowLoss(**dict(zip(_LOSSES, data["loss"], strict=True)))
+            closed = {"closed": data["closed"]} if "closed" in data else {}
+            losses = data["loss"]
+            loss = None if losses is None else WindowLoss(**dict(zip(_LOSSES, losses, strict=True)), **closed)
             share = PersonShare(
                 name=data["query"],
                 loss=loss,
+                retained=data.get("retained", 0),
                 **{key: data[key] for key in ("windows", "open", "opening", "contributions", "bounded_by", "reason")},
             )
             return cls(
@@ -251,4 +258,7 @@ def _shares(asked: Sequence[AskedQuery], counts: Sequence[int]) -> tuple[PersonS
     copied = max(
         lost, key=lambda start: sum(share.of_copy for query, share in met if query.start == start), default=None
     )
-    return tuple(share if query.start in (None, copied) else replace(share, open=0, opening=0) for query, share in met)
+    return tuple(
+        share if query.start in (None, copied) else replace(share, open=0, opening=0, retained=0)
+        for query, share in met
+    )

@@ -42,6 +42,8 @@ class WindowLoss:
         later: Loss of a copy and all later answers to somebody who has seen the answers before; ``joint + answers``
             unless less is proved.
         states: Number of states with noise of their own that the losses are of, in equal parts.
+        closed: Loss of a copy made after the window was over, with all answers, where its cells are retained; at least
+            ``answers``. None if they are dropped.
     """
 
     joint: float
@@ -52,8 +54,11 @@ class WindowLoss:
     rho_answers: float | None = None
     later: float | None = None
     states: int = 1
+    closed: float | None = None
 
     def __post_init__(self) -> None:
+        if self.closed is not None and not self.answers <= self.closed <= self.joint:
+            raise InvalidParameter(f"closed must be in [answers, joint], got closed={self.closed}")
         if not 0.0 <= self.answers <= self.joint or not 0.0 <= self.unused <= self.joint:
             raise InvalidParameter(
                 f"answers and unused must be in [0, joint], got {self.answers}, {self.unused} and joint={self.joint}"
@@ -103,6 +108,7 @@ class WindowLoss:
             rho_answers=None if self.rho_answers is None else times_rounded_up(self.rho_answers, states),
             later=None if self.later is None else times_rounded_up(self.later, states),
             states=self.states * states,
+            closed=None if self.closed is None else times_rounded_up(self.closed, states),
         )
 
 
@@ -126,6 +132,7 @@ class PersonShare:
         open: How many of them can be open at the moment of a copy.
         opening: How many more can have been started by then and hold no row of the person that was committed: old
             states stay readable until new ones are on disk.
+        retained: How many windows that are over a copy shows besides.
         bounded_by: What bounds the person's rows in a state.
         contributions: The bound on rows per state, if there is one.
         reason: Why there is no bound.
@@ -136,6 +143,7 @@ class PersonShare:
     windows: int = 1
     open: int = 1
     opening: int = 0
+    retained: int = 0
     bounded_by: BoundedBy | None = None
     contributions: int | None = None
     reason: str = ""
@@ -145,6 +153,10 @@ class PersonShare:
         if not (self.open >= 0 and self.opening >= 0 and self.open + self.opening <= self.windows):
             raise InvalidParameter(
                 f"open + opening must be in 0..windows={self.windows}, got {self.open} and {self.opening}"
+            )
+        if not 0 <= self.retained <= self.windows - self.open - self.opening:
+            raise InvalidParameter(
+                f"retained must be in 0..{self.windows - self.open - self.opening}, got retained={self.retained}"
             )
         if (self.loss is None) == (not self.reason):
             raise InvalidParameter("a share without a loss needs a reason, and one with a loss must not have one")
@@ -161,6 +173,7 @@ class PersonShare:
         period: float,
         lateness: float = 0.0,
         overlap: bool = False,
+        retained: int = 0,
         **rest: Any,
     ) -> PersonShare:
         """Return the share of a query that starts afresh in every window, or never.
@@ -176,6 +189,7 @@ class PersonShare:
             period: Seconds of the period.
             lateness: Seconds that a window waits for late rows.
             overlap: Whether a copy can show states that are over together with those that follow them.
+            retained: How many windows that are over stay in the state.
             rest: Other fields of the share.
         """
         if window is None:
@@ -183,12 +197,14 @@ class PersonShare:
         windows = math.ceil(Fraction(period) / Fraction(window)) + 1
         most_open = windows_open(window, lateness)
         open_ = min(most_open, windows)
+        opening = min(most_open, windows - open_) if overlap else 0
         return cls(
             name=name,
             loss=loss,
             windows=windows,
             open=open_,
-            opening=min(most_open, windows - open_) if overlap else 0,
+            opening=opening,
+            retained=min(retained, windows - open_ - opening),
             **rest,
         )
 
@@ -214,6 +230,8 @@ class PersonShare:
             return math.inf
         answers = Fraction(self.loss.answers)
         copied = self.open * (Fraction(self.loss.joint) - answers)
+        if self.loss.closed is not None:  # [retention.md, Theorem 2]
+            copied += self.retained * (Fraction(self.loss.closed) - answers)
         return copied + self.opening * max(Fraction(self.loss.unused) - answers, Fraction(0))
 
     @property
@@ -236,6 +254,7 @@ class PersonShare:
             "windows": self.windows,
             "open": self.open,
             "opening": self.opening,
+            "retained": self.retained,
             "answers": None if loss is None else _plain(loss.answers),
             "joint": None if loss is None else _plain(loss.joint),
             "contributions": self.contributions,

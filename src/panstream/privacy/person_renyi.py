@@ -53,12 +53,12 @@ def share_divergences(shares: Sequence[PersonShare], orders: Numbers, copies: in
     """Return the divergence of every share, as rows, at every order, as columns; a copy is made at the worst moment.
 
     With ``copies`` - 1 copies announced before, further states with Gaussian noise have been copied and refreshed.
-    What has a delta and no zCDP takes its epsilon, at all orders.
+    What has a delta and no zCDP takes its epsilon, at all orders, and so does what retains windows that are over.
     """
     divergences = np.empty((len(shares), orders.size))
     losses = [share.loss for share in shares]
     gaussian = [index for index, loss in enumerate(losses) if loss is not None and loss.rho_joint is not None]
-    pure = [index for index, loss in enumerate(losses) if loss is not None and not loss.delta]
+    pure = [index for index, loss in enumerate(losses) if loss is not None and not loss.delta and loss.closed is None]
     rest = sorted({*range(len(shares))} - {*gaussian, *pure})
     divergences[gaussian] = _gaussian_parts([shares[index] for index in gaussian], orders, copies)
     divergences[pure] = _pure_parts([shares[index] for index in pure], orders)

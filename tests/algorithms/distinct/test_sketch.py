@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from panstream import Monitor
 from panstream.algorithms.distinct import Bitmap, Sketch, SketchBitmap
-from panstream.algorithms.distinct._overlap import bounded_interval
+from panstream.algorithms.distinct.pair_fit import bounded_interval
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, MergeError, NotSupported
 from panstream.primitives.noise import NoiseSource, SeededSource
 from panstream.primitives.packed_bits import pack_bits, unpack_bits

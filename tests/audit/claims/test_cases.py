@@ -42,6 +42,7 @@ CHANGES = {
     "shards",
     "epsilon_state",
     "buckets",
+    "lags",
     "bounded",
     "max_events",
     "min_net_weight",
@@ -52,7 +53,7 @@ SAME = {
     "owned", "sites", "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed",
     "horizon", "lower", "upper", "outside", "window", "decay", "rate", "capacity", "resolution", "population",
     "quantile", "branching", "depth", "radices", "method", "start_rate", "rows_of_cells",
-    "max_item_bytes", "step", "width", "row_width", "rows", "domain", "hash",
+    "cohorts", "max_item_bytes", "step", "width", "row_width", "rows", "domain", "hash",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.
 SHARED = {
@@ -167,6 +168,8 @@ LOOSE = {
     "ContinualDensity, window",
     "ContinualBitmap, user",
     "ContinualBitmap, few rows",
+    "RetainedBitmap",
+    "RetainedBitmap, two windows of one person",
     "HeavyHitterCount, replace",
     "EventCounter, announced intrusions",
     "SimpleCounterI, announced intrusions",

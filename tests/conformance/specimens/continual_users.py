@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from panstream.algorithms.continual_users import ContinualBitmap, ContinualDensity
+from panstream.algorithms.continual_users import ContinualBitmap, ContinualDensity, RetainedBitmap
 from panstream.testing.conformance import Specimen
 from tests.conformance.specimens.common import BAD_IDS, CANARY
 
@@ -53,4 +53,14 @@ def continual_users_specimens() -> list[Specimen]:
                 canary=CANARY,
             )
         )
+    found.append(
+        Specimen(
+            name="RetainedBitmap",
+            algorithm=RetainedBitmap(epsilon=4.0, expected=2000, lags=2),
+            batches=({"ids": list(range(2000))}, {"ids": [5, 5]}, {"ids": []}),
+            bad=({"ids": [2, None]}, {"ids": [1.5]}),
+            truth=2000.0,
+            canary=CANARY,
+        )
+    )
     return found

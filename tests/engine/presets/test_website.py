@@ -18,7 +18,8 @@ from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.presets._counter_queries import share_beyond, with_counters
 from panstream.engine.presets._website_queries import DAY, website_queries
-from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
+from panstream.engine.presets.website import Proposal, propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.engine.presets.website_text import to_text, to_toml
 from panstream.engine.reporting.privacy_statement import statement
 from panstream.engine.rows.row_batch import RowSchema

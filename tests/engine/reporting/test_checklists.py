@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from panstream.engine.config.config import Config, load_config, read_config
-from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website import propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.engine.reporting.checklists.checklist import Checklist
 from panstream.engine.reporting.checklists.purposes import CHECKLISTS, checklist
 from panstream.errors import ConfigError

@@ -26,6 +26,10 @@ QUERIES = (
     question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1, every=5, horizon=1_000_000),
 )
 NOISY = question("noisy", "SELECT COUNT(*) FROM s", every=5, horizon=1_000_000)
+RETAINED = question(
+    "retained", "SELECT RETENTION(user, 2) FROM s", window="5 seconds", expected=1000, epsilon=4.0, horizon=1_000_000
+)
+NOISY_QUERIES = (NOISY, RETAINED)
 
 
 def batch(number: int, names: list[str]) -> RowBatch:
@@ -77,7 +81,7 @@ def load(directory: str, noisy: str) -> None:
     def published(release: Release) -> None:
         say(f"published {release.query} {release.number} {release.record['value']!r}")
 
-    queries = (NOISY,) if noisy == "noisy" else QUERIES
+    queries = NOISY_QUERIES if noisy == "noisy" else QUERIES
     settings = config(*queries, directory=Path(directory), time="at")
     with Engine(settings, zero_noise=noisy != "noisy", publish=published) as engine:
         say("open")

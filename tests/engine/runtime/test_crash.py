@@ -17,7 +17,7 @@ import pytest
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest
 from panstream.errors import StoreError
-from tests.engine.runtime.crash_child import NOISY, QUERIES, SIZE, USERS, file_of, sharing
+from tests.engine.runtime.crash_child import NOISY_QUERIES, QUERIES, SIZE, USERS, file_of, sharing
 from tests.engine.runtime.streams import COUNT, config, rows
 
 KILLS = int(os.environ.get("PANSTREAM_KILLS", "12"))
@@ -82,7 +82,7 @@ def test_kill_nine(tmp_path: Path, noisy: str) -> None:
                 name, number, value = rest
                 assert published.setdefault((name, number), value) == value, "an answer was drawn twice"
     load.close()
-    queries = (NOISY,) if noisy == "noisy" else QUERIES
+    queries = NOISY_QUERIES if noisy == "noisy" else QUERIES
     with Engine(config(*queries, directory=tmp_path, time="at"), zero_noise=noisy != "noisy") as engine:
         last = engine.last_sequence("load")
         assert last in (acknowledged, acknowledged + 1), "the last batch may be durable and not yet acknowledged"

@@ -9,6 +9,7 @@ from panstream.algorithms.continual_users.continual_bitmap import ContinualBitma
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
 from panstream.algorithms.continual_users.continual_distinct import ContinualDistinct
 from panstream.algorithms.continual_users.continual_moments import ContinualInnerProduct, ContinualSecondMoment
+from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap
 
 __all__ = [
     "ContinualBitmap",
@@ -16,4 +17,5 @@ __all__ = [
     "ContinualDistinct",
     "ContinualInnerProduct",
     "ContinualSecondMoment",
+    "RetainedBitmap",
 ]

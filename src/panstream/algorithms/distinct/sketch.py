@@ -13,8 +13,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.distinct._overlap import PairFit, bounded_interval, fit_pair, upper_end
 from panstream.algorithms.distinct.likelihood import Likelihood
+from panstream.algorithms.distinct.pair_fit import PairFit, PairModel, bounded_interval, upper_end
 from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap, published_moments
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
@@ -242,7 +242,7 @@ class Sketch:
         )
         both = 2 * first + second
         patterns = np.stack([np.bincount(level, minlength=4) for level in both])
-        return fit_pair(patterns, self.decoder, other.decoder)
+        return PairModel(self.buckets, self.levels, self.decoder, other.decoder).fit(patterns)
 
     def _of_pair(self, other: Sketch, fit: PairFit, weights: tuple[float, float, float], name: str) -> Estimate:
         value, error = fit.of(weights)

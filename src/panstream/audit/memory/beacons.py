@@ -20,7 +20,8 @@ import numpy as np
 
 from panstream.audit.memory._traffic import DrillClient
 from panstream.audit.memory.drill import DrillReport, paused, server_under_test
-from panstream.engine.presets.website import WebsiteSpec, propose_queries
+from panstream.engine.presets.website import propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.engine.presets.website_text import to_toml
 from panstream.errors import PanstreamError
 from panstream.server.website.beacon_buffer import MAX_BEACON, PATH, PIXEL

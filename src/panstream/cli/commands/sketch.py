@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 sketch = typer.Typer(help="Count, unite and compare published sketches.", no_args_is_help=True, rich_markup_mode=None)
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files with the bytes of published sketches.")]
-_USEFUL = 0.5  # largest half-width of an interval, as a share of the value, beside which the value is printed
-_EMPTY = 0.9  # share of all possible values from which on an interval says nothing
 
 
 @sketch.command(short_help="Count the users of each window.")
@@ -109,6 +107,7 @@ def _label(one: Sketch, path: Path) -> str:
 def _print(title: str, rows: list[tuple[str, Estimate]], as_json: bool) -> None:
     from panstream.algorithms.planning.tables import format_table
     from panstream.core.estimate import format_number
+    from panstream.core.printed_value import has_useful_value, says_nothing
     from panstream.primitives.escaping import printable
     from panstream.privacy.rounding import rounded_up
 
@@ -119,10 +118,9 @@ def _print(title: str, rows: list[tuple[str, Estimate]], as_json: bool) -> None:
     lines = []
     for label, estimate in rows:
         low, high = estimate.interval()
-        value = format_number(estimate.value) if high - low <= 2 * _USEFUL * estimate.value else "-"
+        value = format_number(estimate.value) if has_useful_value(estimate) else "-"
         span = f"{format_number(low)} to {format_number(high)}"
-        says_nothing = high - low >= _EMPTY * (estimate.support[1] - estimate.support[0])
-        lines.append((printable(label), value, "too few users to say" if says_nothing else span))
+        lines.append((printable(label), value, "too few users to say" if says_nothing(estimate) else span))
     typer.echo(format_table(title, ("", "users", "95% interval"), lines, right={1, 2}))
     if rows:
         losses = max(estimate.claim.epsilon for _, estimate in rows)

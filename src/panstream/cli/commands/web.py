@@ -39,6 +39,14 @@ def web(
             "then bounded for a visitor.",
         ),
     ] = False,
+    retention: Annotated[
+        bool,
+        typer.Option(
+            "--retention",
+            help="Ask who came back 1 to 4 weeks later. It costs a visitor more than all else: the new number for her "
+            "30 days is printed first, and a smaller --person is refused.",
+        ),
+    ] = False,
     page_view: Annotated[
         float, typer.Option(help="The most that one page view loses to the other questions together.")
     ] = 3.0,
@@ -109,7 +117,8 @@ def web(
         reexec_hardened()
     with exit_codes():
         from panstream.engine.presets.page_list import read_pages
-        from panstream.engine.presets.website import WebsiteSpec, propose_queries
+        from panstream.engine.presets.website import propose_queries
+        from panstream.engine.presets.website_spec import WebsiteSpec
         from panstream.engine.presets.website_text import to_text, to_toml
 
         if site is None:
@@ -119,6 +128,7 @@ def web(
             visitors=visitors_per_day,
             person=person,
             counter=counter,
+            retention=retention,
             time_zone=time_zone,
             page_view=page_view,
             source="beacon" if logs is None else "log",
@@ -146,6 +156,8 @@ def web(
                 raise InvalidParameter(
                     f"{file.name} is not a configuration for {declared.site} from {declared.source}s"
                 )
+            if retention and not any(query.retention_window for query in load_config(file).queries):
+                raise InvalidParameter(f"{file.name} already exists, and does not ask who came back: use --force")
             typer.echo(f"using {file}, which already exists; panstream explain {file} prints what it promises")
         else:
             proposal = propose_queries(declared)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap
 from panstream.core.shardable import Shardable, ShardableTables, is_shardable
 from panstream.distributed.sharded._ordered_reading import SECTION_BYTES
 from panstream.distributed.sharded._partitioning import TablePartitioning
@@ -44,6 +45,9 @@ def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, A
                 "on one machine, no extra noise\n"
                 f"every shard is sent all names, {row} bytes a row, or the sums of its cells where that is less"
             )
+        elif isinstance(plan.algorithm, RetainedBitmap):
+            entry |= {"extra_noise": 0.0}
+            entry["why"] = "one place, the coordinator, as on one machine: cells of windows that are over stay together"
         else:
             width = getattr(plan.algorithm, "width", 1)
             factor = (shards + 1) / 2

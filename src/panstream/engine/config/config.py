@@ -30,6 +30,7 @@ from panstream.engine.config.key_readers import (
     read_universe,
     typed,
 )
+from panstream.engine.config.retention import retention_options
 from panstream.engine.config.sink import SinkConfig, read_sink
 from panstream.engine.config.statement import StatementConfig, read_statement
 from panstream.engine.config.text_style import DecimalMark, Encoding, read_date_formats, read_encoding
@@ -37,7 +38,7 @@ from panstream.engine.config.two_party import TwoPartyConfig, cells_of, read_two
 from panstream.engine.config.values import bounded_names, part_bounds, read_bounds, read_groups
 from panstream.engine.config.website import WebConfig, read_web
 from panstream.engine.sql.lookup_tables import LookupTable
-from panstream.engine.sql.parser import ParsedQuery, check_derived, parse
+from panstream.engine.sql.parser import Aggregate, ParsedQuery, check_derived, parse
 from panstream.engine.sql.result_view import ResultView
 from panstream.errors import ConfigError
 from panstream.primitives.hashing import StringHash
@@ -131,6 +132,11 @@ class QueryConfig:
     def step_grid(self) -> TimeGrid | None:
         """Return the steps of the schedule, at whose ends there are answers; None without a schedule."""
         return self.window_grid if self.every is None else self.calendar or FixedGrid(self.every)
+
+    @property
+    def retention_window(self) -> float | None:
+        """Return the length of the windows of RETENTION, whose one state outlives them; None for other questions."""
+        return self.every if self.parsed.aggregate is Aggregate.RETENTION else None
 
     @property
     def names(self) -> str | None:
@@ -370,6 +376,8 @@ def _queries_in_window(
     has_several_parts = len(select.parts) > 1
     groups = read_groups(section, select, base)
     options = present_values(section, QueryConfig)
+    if select.parts[0].aggregate is Aggregate.RETENTION:
+        options = retention_options(section.place, options)
     if has_several_parts and "delta" in options:
         options["delta"] = options["delta"] / len(select.parts)
     options |= read_calendar(section, options, stream.time_zone)

@@ -15,6 +15,7 @@ from panstream.algorithms.continual.tree_base import Tree
 from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
 from panstream.algorithms.continual_users.ones_counter import SetBitCounter
+from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
@@ -23,8 +24,10 @@ from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.core.estimate import Estimate, format_number
+from panstream.core.printed_value import has_useful_value
 from panstream.engine.planner.open_domain import top_items_for
 from panstream.engine.planner.query_plan import QueryPlan
+from panstream.engine.planner.retention_rules import expected_retention_errors, needed_text
 from panstream.engine.sql.formulas import Arithmetic
 from panstream.engine.sql.parser import Aggregate, Output
 
@@ -40,6 +43,8 @@ _PART = 0.25  # half width of an interval, as a share of the range or the popula
 
 def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
     """Return pairs of a size, as text, and the 95% error at that size, from public parameters only."""
+    if isinstance(plan.algorithm, RetainedBitmap):
+        return expected_retention_errors(plan.algorithm, _around(plan.config.expected or _USERS))
     if len(plan.outputs) == 1:
         return _errors_of(plan, plan.outputs[0])
     return [
@@ -183,6 +188,8 @@ def error_at(plan: QueryPlan, size: float) -> float:
     """Return the 95% error of the last answer for ``size`` users or rows; the largest if there are several answers."""
     if isinstance(plan.algorithm, FrequentItems):
         return plan.algorithm.count_error(beta=_BETA)
+    if isinstance(plan.algorithm, RetainedBitmap):
+        return 1.96 * plan.algorithm.overlap_error(size)
     return max(_half_width(_at_size(plan, size, output)) for output in plan.outputs)
 
 
@@ -212,6 +219,8 @@ def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
     low, high = estimate.interval()
     kind = output.aggregate
     query = plan.config
+    if kind is Aggregate.RETENTION:
+        return not (math.isnan(low) or has_useful_value(estimate))
     if math.isnan(low) or (math.isnan(estimate.value) and not estimate.has_no_value):
         return False  # no data, which the answer says itself
     if kind in (Aggregate.MIN, Aggregate.MAX):
@@ -229,8 +238,8 @@ def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
 def accuracy_warning(plan: QueryPlan) -> str | None:
     """Return a warning if the answers of a plan will be too uncertain at the expected size."""
     size = plan.config.expected if plan.config.expected is not None else _universe(plan)
-    if size is None or math.isinf(plan.config.epsilon):
-        return None
+    if size is None or math.isinf(plan.config.epsilon) or isinstance(plan.algorithm, RetainedBitmap):
+        return None  # RETENTION is refused where it would be too uncertain
     if isinstance(plan.algorithm, FrequentItems):
         return _names_warning(plan, size)
     for output in plan.outputs:
@@ -263,6 +272,9 @@ def _names_warning(plan: QueryPlan, size: float) -> str | None:
 def improvement_hint(plan: QueryPlan) -> str:
     """Return the settings that would make the answers of a query more accurate."""
     query = plan.config
+    if query.retention_window is not None:
+        size = needed_text(query.epsilon, int(query.parsed.constants[0]))
+        return f"a longer window, a larger epsilon, more users ({size} tell the share that comes back)"
     sized = query.expected is not None or query.universe is not None
     hints = {
         "a larger epsilon": True,

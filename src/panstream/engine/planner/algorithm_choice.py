@@ -12,6 +12,7 @@ from panstream.algorithms.density.optbern import OptBern
 from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.planner.continual_user_rules import choose_continual_algorithm
 from panstream.engine.planner.open_domain import choose_heavy_hitter_sketch
+from panstream.engine.planner.retention_rules import choose_retained_bitmap
 from panstream.engine.planner.secret_shared_rules import choose_shared_user_statistic
 from panstream.engine.planner.sender_bounds import check_sender_bound, limits_users
 from panstream.engine.planner.turnstile_rules import choose_turnstile_counter
@@ -65,7 +66,7 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
         _need(query, "a user column", stream.user)
         return (
             choose_shared_user_statistic(query, stream, releases_of(query))
-            if stream.machines
+            if stream.machines and kind is not Aggregate.RETENTION
             else _about_users(query, stream)
         )
     if query.names is not None:
@@ -119,6 +120,8 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     releases = releases_of(query)
     kind = query.parsed.aggregate
     universe = query.universe
+    if kind is Aggregate.RETENTION:
+        return choose_retained_bitmap(query, stream)
     if (ticked := choose_continual_algorithm(query, stream, releases)) is not None:
         return ticked
     if kind is Aggregate.DENSITY:
@@ -156,11 +159,13 @@ def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:
     if query.names is not None or releases_of(query) != ENDLESS:
         return
     kind = query.parsed.aggregate
+    if stream.time is not None and kind is Aggregate.RETENTION:
+        raise InvalidParameter("RETENTION needs horizon, the number of windows, where rows bring their own times")
     if stream.time is not None:
         raise InvalidParameter("every needs horizon, the number of answers, where rows bring their own times")
     if stream.machines:
         raise InvalidParameter("every needs horizon, the number of answers, on two machines")
-    if kind.of_users and not (kind.of_presence and query.unit == "event"):
+    if kind.of_users and kind is not Aggregate.RETENTION and not (kind.of_presence and query.unit == "event"):
         instead = ', unless unit = "event" is protected' if kind.of_presence and stream.weight is None else ""
         raise InvalidParameter(f"every needs horizon, the number of releases that are paid for{instead}")
 

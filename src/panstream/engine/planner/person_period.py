@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.engine.config.config import Config, StreamConfig
 from panstream.engine.planner.bounded_rows import bounded_by
@@ -79,8 +80,9 @@ def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, sharde
         loss,
         window=_shortest_window(plan),
         period=period,
-        lateness=stream.lateness if stream.time is not None else 0.0,
+        lateness=_lateness(plan, stream),
         overlap=windows_overlap(plan, stream, sharded=sharded),
+        retained=plan.algorithm.retained_windows if isinstance(plan.algorithm, RetainedBitmap) else 0,
         bounded_by=bounded_by(plan.config, plan.algorithm),
         contributions=plan.config.contributions,
     )
@@ -88,13 +90,23 @@ def person_share(plan: QueryPlan, stream: StreamConfig, period: float, *, sharde
 
 def _shortest_window(plan: QueryPlan) -> float | None:
     """Return the length after which a query starts afresh, at least; None if it never does."""
-    grid = plan.config.window_grid
+    grid = plan.config.window_grid if plan.config.retention_window is None else plan.config.step_grid
     return plan.claim.window if plan.claim.window is None or grid is None else grid.shortest
 
 
 def windows_overlap(plan: QueryPlan, stream: StreamConfig, *, sharded: bool = False) -> bool:
-    """Return whether a copy can show windows that are over together with those that follow them."""
-    return "disk" in plan.claim.locations and (stream.time is not None or sharded)
+    """Return whether a copy can show windows that are over together with those that follow them.
+
+    A state that outlives its windows is on disk as it was before the last ones, whatever ends them.
+    """
+    outlives = plan.config.retention_window is not None
+    return "disk" in plan.claim.locations and (stream.time is not None or sharded or outlives)
+
+
+def _lateness(plan: QueryPlan, stream: StreamConfig) -> float:
+    """Return how long windows wait for late rows; those of RETENTION do not."""
+    waits = stream.time is not None and plan.config.retention_window is None
+    return stream.lateness if waits else 0.0
 
 
 def _no_bound(plan: QueryPlan, stream: StreamConfig) -> str:
@@ -134,7 +146,6 @@ def continue_history(
     """
     stream = config.stream
     start = None if stored else 1 + max((query.start or 0 for query in history), default=0)
-    lateness = stream.lateness if stream.time is not None else 0.0
     planned = [
         AskedQuery(
             share=person_share(plan, stream, stream.person.period, sharded=sharded),
@@ -145,7 +156,7 @@ def continue_history(
             begin=None if now is None else now - lateness,
             start=start,
         )
-        for plan in plans
+        for plan, lateness in ((plan, _lateness(plan, stream)) for plan in plans)
     ]
     unchanged = {_identity(query): query for query in history if query.end is None and stored and query.start is None}
     current = [unchanged.pop(_identity(query), query) for query in planned]

@@ -274,12 +274,14 @@ def _claim(
             notes.append(f"per user and window of {span}; a user in w windows loses w times as much")
         else:
             notes.append(f"windows of {span} are disjoint: an event falls into one")
+    if query.retention_window is not None:
+        notes.append(f"per user and window of {format_duration(query.retention_window)}")
     return replace(
         compose_repeated(base, touched),
         releases=base.releases,
         event_epsilon=event_epsilon,
         unit=unit,
-        window=(query.window or query.user_window) if unit == "user-window" else None,
+        window=(query.window or query.user_window or query.retention_window) if unit == "user-window" else None,
         locations=locations,
         public=(*base.public, *public),
         note="; ".join(notes),

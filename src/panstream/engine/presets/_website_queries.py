@@ -69,7 +69,7 @@ NAME = 0.05  # share of the events from which a name must be listed
 GROUP = 0.1  # share of the events of a typical group
 _TYPICAL = 1_000.0  # milliseconds that a page takes to load
 
-Kind = Literal["visitors", "visitor groups", "count", "groups", "names", "timing"]
+Kind = Literal["visitors", "visitor groups", "retention", "count", "groups", "names", "timing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class WebsiteQuery:
     @property
     def counts_visitors(self) -> bool:
         """Whether the answer is a number of visitors."""
-        return self.kind in ("visitors", "visitor groups")
+        return self.kind in ("visitors", "visitor groups", "retention")
 
     def size(self, visitors: int, window: str) -> int:
         """Return the expected number of visitors or events in a window.
@@ -216,6 +216,19 @@ def website_queries(
 def in_local_time(questions: Iterable[WebsiteQuery]) -> list[WebsiteQuery]:
     """Return the queries with units of the calendar instead of days, weeks and months of fixed lengths."""
     return [replace(each, windows=tuple(LOCAL.get(window, window) for window in each.windows)) for each in questions]
+
+
+RETURNING = "returning visitors"
+_LARGE = 60_000  # visitors a week from which on a smaller epsilon is enough
+_YEARS = 520  # windows of a stream whose rows bring their own times
+
+
+def retention_query(visitors: int, source: Source) -> WebsiteQuery:
+    """Return the question who came back, with an epsilon of its own, for a number of visitors a day."""
+    epsilon = 2.66 if visitors * VISITORS[WEEK] < _LARGE else 1.5
+    sql = f"SELECT RETENTION(visitor, 4) FROM {STREAM} WHERE event = 'view'"
+    keys: dict[str, Any] = {"epsilon": epsilon, **({"horizon": _YEARS} if source == "log" else {})}
+    return WebsiteQuery(name=RETURNING, kind="retention", sql=sql, windows=(WEEK,), keys=keys)
 
 
 def columns_of(source: Source, *, counter: bool = False) -> dict[str, str]:

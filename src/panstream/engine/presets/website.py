@@ -16,127 +16,34 @@ from typing import Any
 from panstream.algorithms.auto import TopItems
 from panstream.core.estimate import format_number
 from panstream.engine.config.config import read_config
-from panstream.engine.config.website import Source, normalize_hostname, origins_of, parse_network
 from panstream.engine.planner.accuracy import error_at
 from panstream.engine.planner.event_total import event_loss
 from panstream.engine.planner.open_domain import top_items_for
 from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.person_period import person_share
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
-from panstream.engine.presets._counter_queries import DELTA as COUNTED_DELTA
-from panstream.engine.presets._counter_queries import with_counters
 from panstream.engine.presets._website_queries import (
     GROUP,
     NAME,
     SPANS,
-    STREAM,
     UNASKED,
-    UTM_QUESTIONS,
     VIEW_DELTA,
     WebsiteQuery,
-    columns_of,
-    in_local_time,
     in_window,
     useful_error,
-    website_queries,
 )
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.errors import BudgetExceeded, ConfigError, InvalidParameter
 from panstream.primitives.durations import parse_period
 from panstream.privacy.person_loss import PERIOD, PersonShare, PersonTotal
 from panstream.privacy.rounding import round_down
 
-PERSON_COUNTED = 2.0  # to all questions, where browsers number what they send
-PERSON = 4.0  # what one visitor may lose in 30 days to the questions about visitors
-PAGE_VIEW = 3.0  # what one page view may lose to the questions about events
 _FEW = 10.0  # a count with an error of this many / epsilon is useful whatever its size: no mechanism does much better
 _MEMORY = [1 << size for size in range(20, 25)]  # candidate bytes for a list of names
 # Shares of the budget of a page view. A count is exact enough with little, a list is not: its noise decides what it
 # can name at all.
 _SHARES = {"count": 0.2, "groups": 0.5, "names": 1.0, "timing": 1.0}
 _DIGITS, _HALVINGS = 3, 9  # of an epsilon, and of the interval in which its scale is searched
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebsiteSpec:
-    """What the owner of a site declares."""
-
-    site: str
-    visitors: int = 1_000  # per day
-    person: float | None = None  # PERSON, or with a counter PERSON_COUNTED
-    page_view: float = PAGE_VIEW
-    counter: bool = False  # whether browsers number what they send
-    source: Source = "beacon"
-    sections: tuple[str, ...] = ()
-    campaigns: tuple[str, ...] = ()
-    countries: tuple[str, ...] = ()
-    pages: tuple[str, ...] = ()
-    utm: tuple[str, ...] = ()
-    time_zone: str = "UTC"
-    origins: tuple[str, ...] = ()
-    trusted_proxies: tuple[str, ...] = ()
-    machines: Mapping[str, Any] | None = None  # addresses, names, certificate, key, authority
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "site", normalize_hostname(self.site))
-        object.__setattr__(self, "sections", tuple(f"/{section.strip('/')}" for section in self.sections))
-        object.__setattr__(self, "countries", tuple(country.upper() for country in self.countries))
-        object.__setattr__(self, "origins", self.origins or origins_of(self.site)[: 1 if self.counter else None])
-        if self.person is None:
-            object.__setattr__(self, "person", PERSON_COUNTED if self.counter else PERSON)
-        if self.counter and (self.source == "log" or self.machines is not None):
-            raise InvalidParameter(
-                "a counter is for beacons of browsers, on one machine: not with logs or two_machines"
-            )
-        if self.counter and self.time_zone != "UTC":
-            raise InvalidParameter("a counter has days of UTC, since browsers do not know time_zone: leave it out")
-        if not 1 <= self.visitors <= 1_000_000_000:
-            raise InvalidParameter(f"visitors per day must be in 1..1,000,000,000, got {self.visitors}")
-        for name, epsilon in (("person", self.budget), ("page_view", self.page_view)):
-            if not (math.isfinite(epsilon) and epsilon > 0):
-                raise InvalidParameter(f"{name} must be positive, got {name}={epsilon:g}")
-        for word in set(self.utm) - set(UTM_QUESTIONS):
-            raise InvalidParameter(f"utm must be one of {', '.join(UTM_QUESTIONS)}, got {word!r}")
-        for proxy in self.trusted_proxies:
-            parse_network(proxy)
-
-    @property
-    def budget(self) -> float:
-        """What one visitor may lose in any 30 days."""
-        assert self.person is not None
-        return self.person
-
-    @property
-    def person_section(self) -> dict[str, float]:
-        """``[stream.budget]`` without exceptions."""
-        return {"person": self.budget, **({"delta": COUNTED_DELTA} if self.counter else {})}
-
-    def questions(self) -> list[WebsiteQuery]:
-        """Return all questions about the site, useful or not."""
-        questions = website_queries(self.sections, self.campaigns, self.countries, self.pages, self.utm)
-        return with_counters(questions, self.visitors) if self.counter else in_local_time(questions)
-
-    def sections_of_file(self) -> dict[str, Any]:
-        """Return the configuration without its queries, as plain values."""
-        stream: dict[str, Any] = {"name": STREAM}
-        if not self.counter:
-            stream |= {"user": "visitor", "time_zone": self.time_zone}
-        if self.source == "log":
-            stream |= {"time": "time", "lateness": "1 minute"}
-        machines = {} if self.machines is None else dict(self.machines)
-        if machines:
-            stream["machines"] = machines.pop("machines")
-        web: dict[str, Any] = {"site": self.site, "source": self.source}
-        if self.source == "beacon":
-            web |= {"origins": list(self.origins), "trusted_proxies": list(self.trusted_proxies)}
-        if self.counter:
-            web["counter"] = True
-        stream["columns"] = columns_of(self.source, counter=self.counter)
-        return {
-            "web": web,
-            "stream": stream,
-            **({"two_party": machines} if machines else {}),
-            "store": {"directory": f"{self.site}-state"},
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +77,8 @@ class _QueryCandidate:
             return f"±{format_number(self.error, 2)} ms"
         if not self.question.counts_visitors:
             return f"±{format_number(self.error, 2)}"
+        if self.question.kind == "retention":
+            return f"±{format_number(self.error, 2)} of who came back"
         group = self.question.kind == "visitor groups"
         share = 100 * self.error / (self.size * (GROUP if group else 1.0))
         return f"±{format_number(self.error, 2)} ({'under 1' if share < 0.5 else f'{share:.0f}'}%)"
@@ -259,7 +168,12 @@ def _divide(
     """Divide the budget of a visitor between the questions that can be useful within it."""
     values = site.sections_of_file()
     values["stream"]["budget"] = site.person_section
+    fixed = [question for question in questions if question.kind == "retention"]
+    questions = [question for question in questions if question not in fixed]
+    for question in fixed:
+        asked[question.name] = _ask(site, question, question.windows[0], question.keys["epsilon"])
     values["query"] = [_undivided(site, question) for question in questions]
+    values["query"] += [asked[question.name].keys for question in fixed]
     try:
         config = divide_person_budget(read_config(values))
     except BudgetExceeded as error:
@@ -268,6 +182,8 @@ def _divide(
     by_name = {question.name: question for question in questions}
     shares = {name: math.fsum(query.epsilon for query in config.queries if query.statement == name) for name in by_name}
     for query in config.queries:
+        if query.statement not in by_name:
+            continue
         question = by_name[query.statement]
         window = next(window for window in question.windows if parse_period(window, name="window") == query.window)
         if question.name not in asked:  # a statement with several answers has several queries
@@ -345,7 +261,7 @@ def _any_memory(question: WebsiteQuery) -> dict[str, Any]:
 
 
 def _keys(site: WebsiteSpec, question: WebsiteQuery, window: str, epsilon: float) -> dict[str, Any]:
-    keys = {"name": question.name, "sql": question.sql, "epsilon": epsilon, "window": window, **question.keys}
+    keys = {"name": question.name, "sql": question.sql, "window": window, **question.keys, "epsilon": epsilon}
     if question.counter:
         bound = question.caps[question.windows.index(window)]
         keys |= {"contributions": bound, "bounded_by": "sender", "counter": question.counter}

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from panstream.engine.presets._counter_queries import what_is_counted
-from panstream.engine.presets.website import Proposal, WebsiteSpec, propose_queries
+from panstream.engine.presets.website import Proposal, propose_queries
+from panstream.engine.presets.website_spec import WebsiteSpec
 from panstream.errors import InvalidParameter
 from panstream.primitives.toml_config import toml_lines
 from panstream.privacy.rounding import rounded_up
@@ -32,7 +33,7 @@ def to_text(proposal: Proposal) -> str:
     """Return a table of the proposed queries, their errors and costs, and what they protect."""
     site = proposal.site
     sizes = (site.visitors,) if site.counter else SIZES  # dividing a budget between lists takes seconds
-    exactness = {size: _exactness(replace(site, visitors=size)) for size in sizes if size != site.visitors}
+    exactness = {size: _exactness(site, size) for size in sizes if size != site.visitors}
     exactness[site.visitors] = {candidate.question.name: candidate.exactness for candidate in proposal.asked}
     total = proposal.person_total()
     rows = [("question", "window", "protects one", "epsilon", *(f"{n:,}/day" for n in sizes), "30 days of a visitor")]
@@ -62,6 +63,11 @@ def to_text(proposal: Proposal) -> str:
             "one intrusion: epsilon "
             f"{rounded_up(bounded.epsilon)}{f', delta {bounded.stated_delta:.0e}' if bounded.stated_delta else ''}"
             f"{', less than the sum of the column' if bounded.stated_delta else ''}"
+        ]
+    if site.retention:
+        lines += [
+            f"  of that, who came back takes {rounded_up(site.retention_loss())}: noisy cells of four past weeks "
+            "stay in the state"
         ]
     if total.unbounded:
         lines += [
@@ -119,10 +125,11 @@ def _profile(site: WebsiteSpec) -> str:
     return "one machine" if site.machines is None else "two machines"
 
 
-def _exactness(site: WebsiteSpec) -> dict[str, str]:
-    """Return the errors of the questions that are useful at a size."""
+def _exactness(site: WebsiteSpec, visitors: int) -> dict[str, str]:
+    """Return the errors of the questions that are useful at a size, with the same budget."""
     try:
-        return {candidate.question.name: candidate.exactness for candidate in propose_queries(site).asked}
+        proposal = propose_queries(replace(site, visitors=visitors))
+        return {candidate.question.name: candidate.exactness for candidate in proposal.asked}
     except InvalidParameter:
         return {}
 

@@ -259,6 +259,9 @@ def _when(plan: QueryPlan) -> str:
     if query.window is not None:
         span = f"per window of {format_duration(query.window)}"
         return f"once {span}" if query.every is None else f"every {format_duration(query.every)}, afresh {span}"
+    if query.retention_window is not None:
+        times = "" if plan.is_unbounded else f", {plan.releases:,} times"
+        return f"once per window of {format_duration(query.retention_window)}{times}"
     if query.every is not None:
         return f"every {format_duration(query.every)}, " + (
             "without end" if plan.is_unbounded else f"{plan.releases:,} times"
@@ -271,6 +274,8 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
     if stream.time is None or (plan.config.every is None and plan.config.window is None):
         return ""
     lines = []
+    if plan.config.retention_window is not None:
+        return "\neach counts the rows of its window that came before the stream reached the end; late rows are dropped"
     if plan.config.every is not None:
         lines.append("each counts the rows that came before the stream reached its time; a late row is in the next one")
     if plan.config.window is not None and stream.lateness:

@@ -50,7 +50,7 @@ def person_json(config: Config, plans: Sequence[QueryPlan]) -> dict[str, Any]:
         error = planned_error(plan)
         pure, rho = split_loss(share, total.delta)
         shown |= {
-            "window": plan.config.window,
+            "window": plan.config.window or plan.config.retention_window,
             "pure": pure if math.isfinite(pure) else "inf",
             "rho": rho,
             "error_95": error if math.isfinite(error) else None,
@@ -69,7 +69,8 @@ def dropped_lines(config: Config) -> list[str]:
 
 def _row(share: PersonShare, plan: QueryPlan, delta: float) -> tuple[str, ...]:
     name = share.name if len(share.name) <= _NAME else f"{share.name[: _NAME - 1]}…"
-    window = "-" if plan.config.window is None else format_duration(plan.config.window)
+    length = plan.config.window or plan.config.retention_window
+    window = "-" if length is None else format_duration(length)
     error = format_number(planned_error(plan), 3, infinite="no bound")
     listed = "listed from " if plan.config.names is not None else ""
     if share.loss is None:
@@ -78,6 +79,7 @@ def _row(share: PersonShare, plan: QueryPlan, delta: float) -> tuple[str, ...]:
     if share.contributions is not None and share.bounded_by != "shape":
         bound = f"{share.contributions:,} {bound}"
     opened = f"{share.open}+{share.opening}" if share.opening else f"{share.open}"
+    opened += f", {share.retained} retained" if share.retained else ""
     return name, window, f"{share.windows}", opened, bound, _loss(share, delta), f"{listed}{error}"
 
 

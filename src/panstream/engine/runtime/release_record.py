@@ -13,7 +13,9 @@ from panstream.engine.planner.accuracy import improvement_hint, too_uncertain
 from panstream.engine.planner.query_plan import QueryPlan
 from panstream.engine.runtime.coverage import ALL_DATA, Coverage
 from panstream.engine.runtime.running_query import DrawnAnswer
+from panstream.engine.sql.retention_outputs import RetentionAnswer
 from panstream.engine.storage.release_log import Release
+from panstream.primitives.time_grid import TimeGrid
 
 _LEVEL_OF_TWO = 0.975  # union bound: the intervals of usable and unusable rows hold together with 95%
 
@@ -29,6 +31,8 @@ def release_record(plan: QueryPlan, drawn: DrawnAnswer, stamp: str, coverage: Co
         fields["group"] = dict(zip(plan.config.parsed.group_by, map(_plain, group), strict=True))
     if drawn.window is not None and (grid := plan.config.window_grid) is not None:
         fields["window"] = [iso_timestamp(grid.start(drawn.window)), iso_timestamp(grid.start(drawn.window + 1))]
+    if plan.config.retention_window is not None and drawn.until is not None and plan.config.step_grid is not None:
+        fields |= _retention_fields(plan.outputs[drawn.output].name, drawn.until, plan.config.step_grid)
     if drawn.until is not None:
         fields["end"] = iso_timestamp(drawn.until)
     fields |= coverage.labels(fields.get("window"))
@@ -41,6 +45,22 @@ def release_record(plan: QueryPlan, drawn: DrawnAnswer, stamp: str, coverage: Co
         table = estimate.held.tables.to_bytes()
     record = {**_finite(fields), "claim": plan.claim_json}
     return Release(query=name, number=drawn.number, time=stamp, record=record, table=table, unread=bool(table))
+
+
+def _retention_fields(name: str, until: float, grid: TimeGrid) -> dict[str, Any]:
+    """Return the window that an answer is about, and of users who came back the earlier window they were in."""
+    answer = RetentionAnswer.named(name)
+    window = grid.index(until) - 1
+
+    def span(number: int) -> list[str]:
+        return [iso_timestamp(grid.start(number)), iso_timestamp(grid.start(number + 1))]
+
+    fields: dict[str, Any] = {"answer": name, "window": span(window)}
+    if answer.lag:
+        fields["lag"] = answer.lag
+    if answer.kind == "back":
+        fields["cohort"] = span(window - answer.lag)
+    return fields
 
 
 def iso_timestamp(seconds: float) -> str:

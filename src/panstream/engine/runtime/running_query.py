@@ -209,7 +209,8 @@ class RunningQuery:
         step = UNKNOWN if self.schedule.step is None else self.schedule.step
         lateness = self.lateness if self.windowed else 0.0
         query, every = self.plan.config, self.schedule.grid.longest
-        return WindowRule(every, query.window, lateness, self.ticks_per_window, step, query.calendar)
+        window = query.window or query.retention_window
+        return WindowRule(every, window, lateness, self.ticks_per_window, step, query.calendar)
 
     @property
     def ticks_per_window(self) -> int:
@@ -235,7 +236,8 @@ class RunningQuery:
                 taken = {name: column[segment.start : segment.stop] for name, column in needed.items()}
             for slot, start, stop in parts:
                 own = {name: column[start:stop] for name, column in taken.items()}
-                prepared.batches.append((slot, self._batch(stop - start, **own)))
+                state = slot if self.windowed else (0, slot[1])  # one state, also where rows of windows that are over
+                prepared.batches.append((state, self._batch(stop - start, **own)))  # are dropped as late
 
     def _needed_columns(self, rows: RowBatch, chosen: QuerySelection) -> dict[str, Any]:
         kind = self.plan.config.parsed.aggregate

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from panstream.engine.sql.expressions import ScalarScope, conjuncts
+from panstream.engine.sql.retention_outputs import MAX_LAGS, USUAL_LAGS
 from panstream.engine.sql.state_sharing import Aggregate, AggregateCall
 
 _USER_FUNCTIONS = {
     "DENSITY": Aggregate.DENSITY,
     "CROPPED_SUM": Aggregate.CROPPED_SUM,
     "HEAVY_HITTERS": Aggregate.HEAVY_HITTERS,
+    "RETENTION": Aggregate.RETENTION,
 }
 
 
@@ -119,6 +121,8 @@ class AggregateParser:
 
     def _user_function(self, kind: Aggregate, node: Any) -> AggregateCall:
         arguments = node.expressions
+        if kind is Aggregate.RETENTION:
+            return self._retention(node)
         wanted = {Aggregate.DENSITY: 1, Aggregate.CROPPED_SUM: 3, Aggregate.HEAVY_HITTERS: 3}[kind]
         if len(arguments) != wanted or not self.is_user(arguments[0]):
             raise self._refuse(node, f"{node.name.upper()} takes the arguments of {kind.value}")
@@ -129,6 +133,15 @@ class AggregateParser:
             weight=self._value(arguments[1]),
             constants=(self._number(arguments[2], "the last argument"),),
         )
+
+    def _retention(self, node: Any) -> AggregateCall:
+        arguments = node.expressions
+        if not 1 <= len(arguments) <= 2 or not self.is_user(arguments[0]):
+            raise self._refuse(node, f"RETENTION takes the arguments of {Aggregate.RETENTION.value}")
+        lags = self._number(arguments[1], "the last argument") if len(arguments) > 1 else float(USUAL_LAGS)
+        if lags != int(lags) or not 1 <= lags <= MAX_LAGS:
+            raise self._refuse(node, f"the last argument must be a whole number of windows, 1 to {MAX_LAGS}")
+        return AggregateCall(aggregate=Aggregate.RETENTION, constants=(lags,))
 
     def _value(self, node: Any) -> str:
         tree = self._scalars.resolve(node)

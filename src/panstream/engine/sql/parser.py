@@ -17,6 +17,7 @@ from panstream.engine.sql.expressions import LookupColumn, ScalarScope, Statemen
 from panstream.engine.sql.formulas import OWN, Arithmetic, Formula, StateValue
 from panstream.engine.sql.projection import Projection
 from panstream.engine.sql.result_view import CombinedAnswer, ResultView
+from panstream.engine.sql.retention_outputs import retention_answers
 from panstream.engine.sql.state_sharing import Aggregate, StateSpec, group_into_states, simplify
 from panstream.errors import UnsupportedQuery, import_optional, translate_errors
 
@@ -190,6 +191,8 @@ class _SelectParser:
         view = shown.view()
         self.used |= shown.used
         states = group_into_states(shown.calls, self.conditions)
+        if any(call.aggregate is Aggregate.RETENTION for call in shown.calls):
+            return self._retention(states, outputs, names, keys)
         outputs_by_state: list[list[Output]] = [[] for _ in states]
         combined: list[CombinedAnswer] = []
         for name, formula, _ in outputs:
@@ -216,6 +219,28 @@ class _SelectParser:
         view = replace(view, combined=tuple(combined))
         single_output = len(outputs) == 1 and not combined
         return ParsedSelect(parts=tuple(replace(part, single_output=single_output) for part in parts), view=view)
+
+    def _retention(
+        self, states: list[StateSpec], outputs: list[Any], names: tuple[str, ...], keys: tuple[str, ...]
+    ) -> ParsedSelect:
+        """Return a statement that selects RETENTION and nothing else, with all its answers."""
+        _, formula, node = outputs[0]
+        clauses = [clause for clause in ("having", "order", "limit", "offset") if self.tree.args.get(clause)]
+        if len(outputs) > 1 or not isinstance(formula, StateValue) or clauses:
+            raise self.refuse(
+                node,
+                "RETENTION is selected on its own, without arithmetic, HAVING, ORDER BY or LIMIT",
+                "it answers several numbers for every window; ask others in a [[query]] of their own",
+            )
+        answers = [
+            Output(name=answer.name, aggregate=Aggregate.RETENTION, formula=answer.formula)
+            for answer in retention_answers(int(states[0].call.constants[0]))
+        ]
+        self.meaning |= {f"derived {name}": self.scalars.derived[name] for name in sorted(self.scalars.used)}
+        part = self._part(states[0], answers, names, keys)
+        return ParsedSelect(
+            parts=(replace(part, single_output=False),), view=ResultView(shown=tuple(output.name for output in answers))
+        )
 
     def _part(
         self, state: StateSpec, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]

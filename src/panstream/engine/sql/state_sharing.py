@@ -32,6 +32,7 @@ class Aggregate(Enum):
     DENSITY = "DENSITY(user)"
     CROPPED_SUM = "CROPPED_SUM(user, weight, tau)"
     HEAVY_HITTERS = "HEAVY_HITTERS(user, weight, threshold)"
+    RETENTION = "RETENTION(user, windows)"
 
     @property
     def of_presence(self) -> bool:
@@ -41,7 +42,7 @@ class Aggregate(Enum):
     @property
     def of_users(self) -> bool:
         """Whether its unit is a user rather than a row."""
-        return self.of_presence or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
+        return self.of_presence or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS, Aggregate.RETENTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,13 @@ import numpy as np
 from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
 from panstream.algorithms.continual_users.ones_counter import SetBitState
+from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap, RetainedState
 from panstream.audit.claims.case import Case, ExactLoss
 from panstream.audit.claims.exact import Scenario, case_of
+from panstream.core.estimate import Estimate
 from panstream.primitives.noise import NoiseSource
+from panstream.privacy.person_loss import PersonShare
+from panstream.privacy.retained_loss import RetainedRates
 from panstream.testing.bit_views import TOGGLE, BitView, Losses, views
 from panstream.testing.enumeration import enumerate_streams, tick, update
 
@@ -151,4 +155,76 @@ def _controls() -> Iterator[Case]:
     )
 
 
-CASES = (_production, _controls)
+class _HalfNoise(RetainedBitmap):
+    """Draws release noise of twice the rate that was paid for."""
+
+    def __post_init__(self) -> None:
+        RetainedBitmap.__post_init__(self)
+        object.__setattr__(self, "rates", RetainedRates(2 * self.rates.of_count, 2 * self.rates.of_pair))
+
+
+class _SameCells(RetainedBitmap):
+    """Starts a window with the cells of the one before it."""
+
+    def tick(self, state: RetainedState, rng: NoiseSource) -> Estimate:
+        """Close the window and leave its cells where they are."""
+        estimate = RetainedBitmap.tick(self, state, rng)
+        state.bits[:] = state.retained[0]
+        return estimate
+
+
+class _ClosedAgain(RetainedBitmap):
+    """Shows the answers of a window before they are stored, and draws them again after a crash."""
+
+    def tick(self, state: RetainedState, rng: NoiseSource) -> Estimate:
+        """Publish numbers, and leave the cells as they were."""
+        before = (state.bits.copy(), state.retained.copy())
+        estimate = RetainedBitmap.tick(self, state, rng)
+        state.bits[:], state.retained[:] = before
+        return estimate
+
+
+def _retained() -> Iterator[Case]:
+    """Yield one window, with a user in the next one; two windows of one person; and what must not be done."""
+    cell: dict[str, Any] = {"epsilon": 2.0, "epsilon_state": 1.0, "expected": 1, "buckets": 1, "levels": 1}
+    cell |= {"lags": 1, "cohorts": 1}
+    nothing, come = update([]), update([0])
+    retained = RetainedBitmap(**cell)
+    share = PersonShare.of_windows("query", retained.window_loss(), window=1.0, period=1.0, retained=1)
+    closed = [None, None, tick(), come, tick()]
+    options: dict[str, Any] = {"window": (-1, 2), "sampled": False}
+    yield case_of(retained, enumerate_streams(closed, [nothing, come]), name="RetainedBitmap", **options)
+    yield case_of(
+        retained,
+        enumerate_streams([None, tick(), None, tick()], [nothing, come]),
+        name="RetainedBitmap, two windows of one person",
+        claimed=share.epsilon,
+        **options,
+    )
+    for kind, name, steps, represents in (
+        (_HalfNoise, "Retained windows with half the noise", closed, "noise for two answers about a window, not four"),
+        (
+            _SameCells,
+            "Next window starts with the same cells",
+            [come, tick(), None],
+            "a cell that differs from the retained one proves an arrival",
+        ),
+        (
+            _ClosedAgain,
+            "Window closed again, retained",
+            [None, None, tick(), tick()],
+            "answers that were shown before they were stored are drawn again",
+        ),
+    ):
+        yield case_of(
+            kind(**cell),
+            enumerate_streams(steps, [nothing, come]),
+            name=name,
+            kind="control",
+            claimed=retained.claim().epsilon,
+            represents=represents,
+            **options,
+        )
+
+
+CASES = (_production, _retained, _controls)

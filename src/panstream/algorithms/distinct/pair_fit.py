@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,18 @@ _MIN_VARIANCE = 0.25  # a count of whole users
 
 @dataclass(frozen=True, slots=True)
 class PairFit:
-    """Estimates of |A|, |B| and |A or B|, and their covariance."""
+    """Estimates of |A|, |B| and |A or B|, their covariance, and what they are to first order.
+
+    Attributes:
+        users: The three estimates.
+        covariance: Of their errors.
+        gains: By how much each of them moves (first axis) with the mean decoded value of A, of B and of their product
+            (last axis) on every level.
+    """
 
     users: Floats
     covariance: Floats
+    gains: Floats
 
     def of(self, weights: tuple[float, float, float]) -> tuple[float, float]:
         """Return a linear combination and its standard error."""
@@ -41,25 +50,66 @@ class PairFit:
         return float(vector @ self.users), math.sqrt(max(float(vector @ self.covariance @ vector), _MIN_VARIANCE))
 
 
-def fit_pair(patterns: NDArray[np.int64], first: Decoder, second: Decoder) -> PairFit:
-    """Fit the number of users to the counts of bit patterns.
+@dataclass(frozen=True, slots=True)
+class PairModel:
+    """The law of the decoded bits of two bitmaps, and of release noise in the counts of their patterns.
 
-    Args:
-        patterns: For each level, how many cells have the bits (0, 0), (0, 1), (1, 0) and (1, 1).
+    Attributes:
+        buckets: Cells of a level.
+        levels: Number of levels.
         first: Decoder of the first bitmap's bits.
         second: Decoder of the second one's.
+        noise: Variances of the noise in the number of ones of the first and of the second bitmap, and in the number of
+            cells that are 1 in both.
     """
-    levels = len(patterns)
-    cells = int(patterns[0].sum())
-    rates = level_rates(cells, levels)
-    in_first = np.array([first.zero, first.one])
-    in_second = np.array([second.zero, second.one])
-    decoded = np.stack([np.repeat(in_first, 2), np.tile(in_second, 2), np.outer(in_first, in_second).ravel()])
-    observed = patterns @ decoded.T / cells  # mean decoded value per level: of A, of B, of their product
-    flips = np.kron(_channel(first), _channel(second))
-    users = _start(observed, rates, first, second)
-    information = np.eye(3)
-    for _ in range(_MAX_STEPS):
+
+    buckets: int
+    levels: int
+    first: Decoder
+    second: Decoder
+    noise: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def fit(self, patterns: NDArray[Any]) -> PairFit:
+        """Fit the number of users to the counts of bit patterns.
+
+        Args:
+            patterns: For each level, how many cells have the bits (0, 0), (0, 1), (1, 0) and (1, 1).
+        """
+        observed = patterns @ self._decoded.T / self.buckets  # mean decoded value per level: of A, of B, of the product
+        rates = level_rates(self.buckets, self.levels)
+        users = _start(observed, rates, self.first, self.second)
+        for _ in range(_MAX_STEPS):
+            information, scores, empty = self._scoring(users)
+            step = np.linalg.solve(information, np.einsum("knl,nl->k", scores, observed - empty))
+            users = users + step
+            if np.abs(step).max() < _TOLERANCE * np.sqrt(np.diag(np.linalg.inv(information))).max():
+                break
+        inverse = np.linalg.inv(information)
+        return PairFit(users, inverse - _poisson(users), np.einsum("jk,knl->jnl", inverse, scores))
+
+    def covariance(self, users: Floats) -> Floats:
+        """Return the covariance of the three estimates, where the numbers of users are ``users``."""
+        return np.asarray(np.linalg.inv(self._scoring(users)[0]) - _poisson(users))
+
+    def noise_response(self) -> Floats:
+        """Return by how much a count moves the mean decoded values: rows are the values, columns the counts."""
+        first = self.first.one - self.first.zero
+        second = self.second.one - self.second.zero
+        rows = [[first, 0.0, 0.0], [0.0, second, 0.0]]
+        rows.append([self.second.zero * first, self.first.zero * second, first * second])
+        return np.array(rows) / self.buckets
+
+    @property
+    def _decoded(self) -> Floats:
+        """Return the value of A, of B and of the product (rows) for every pattern (columns)."""
+        in_first = np.array([self.first.zero, self.first.one])
+        in_second = np.array([self.second.zero, self.second.one])
+        return np.stack([np.repeat(in_first, 2), np.tile(in_second, 2), np.outer(in_first, in_second).ravel()])
+
+    def _scoring(self, users: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the information about the three numbers, the weights of the decoded means, and their expectations."""
+        rates = level_rates(self.buckets, self.levels)
+        decoded = self._decoded
         empty = np.exp(-np.outer(rates, np.maximum(users, 0.0)))
         only = np.stack(
             [
@@ -72,19 +122,22 @@ def fit_pair(patterns: NDArray[np.int64], first: Decoder, second: Decoder) -> Pa
         )
         only = np.maximum(only, 0.0)
         only /= only.sum(axis=1, keepdims=True)
-        chances = only @ flips.T
+        chances = only @ np.kron(_channel(self.first), _channel(self.second)).T
         mean = chances @ decoded.T
         covariance = np.einsum("kp,lp,np->nkl", decoded, decoded, chances) - mean[:, :, None] * mean[:, None, :]
-        weights = np.linalg.inv(covariance / cells + 1e-15 * np.eye(3))
-        slope = -rates[:, None] * empty
-        information = np.einsum("nk,nkl,nl->kl", slope, weights, slope)
-        step = np.linalg.solve(information, np.einsum("nk,nkl,nl->k", slope, weights, observed - empty))
-        users = users + step
-        if np.abs(step).max() < _TOLERANCE * np.sqrt(np.diag(np.linalg.inv(information))).max():
-            break
+        response = self.noise_response()
+        added = response @ np.diag(self.noise) @ response.T
+        weights = np.linalg.inv(covariance / self.buckets + added + 1e-15 * np.eye(3))
+        scores = np.einsum("nk,nkl->knl", -rates[:, None] * empty, weights)
+        information = np.einsum("knl,nl->kl", scores, -rates[:, None] * empty)
+        return information, scores, empty
+
+
+def _poisson(users: Floats) -> Floats:
+    """Return the covariance of Poisson numbers of users in A only, B only and both, as it appears in the estimates."""
     of_first, of_second, of_either = users
     atoms = np.maximum([of_either - of_second, of_either - of_first, of_first + of_second - of_either], 0.0)
-    return PairFit(users, np.linalg.inv(information) - _ATOMS @ np.diag(atoms) @ _ATOMS.T)
+    return np.asarray(_ATOMS @ np.diag(atoms) @ _ATOMS.T)
 
 
 def _channel(decoder: Decoder) -> Floats:
