@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from panstream.papers.as_printed.mir import PublishedDistinct as PublishedDistinct
     from panstream.papers.as_printed.mir_heavy_hitters import PublishedHeavyHitters as PublishedHeavyHitters
     from panstream.papers.counters.binary import BinaryMechanism as BinaryMechanism
+    from panstream.papers.counters.calibrated_sketch import CalibratedSketch as CalibratedSketch
     from panstream.papers.counters.consistency import ConsistentCount as ConsistentCount
     from panstream.papers.counters.event_counter import EventCounter as EventCounter
     from panstream.papers.counters.hybrid import HybridMechanism as HybridMechanism
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "BinaryMechanism": "panstream.papers.counters.binary",
     "AccumulatorClosing": "panstream.papers.counters.intrusion_transform",
+    "CalibratedSketch": "panstream.papers.counters.calibrated_sketch",
     "ConsistentCount": "panstream.papers.counters.consistency",
     "EventCounter": "panstream.papers.counters.event_counter",
     "HybridMechanism": "panstream.papers.counters.hybrid",
