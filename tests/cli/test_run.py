@@ -570,6 +570,10 @@ def test_init_proposes_no_groups_of_numbers_that_count_rows(here: Path) -> None:
     assert "SELECT AVG(amount)" in text and "GROUP BY country" in text and "\nexpected = 800\n" in text
     Path("ids.csv").write_text("orderId,zip\n" + "".join(f"o{i},{i}\n" for i in range(40)))
     assert "GROUP BY" not in (ids := run("init", "ids.csv", "--out", "-").stdout) and "AVG" not in ids
+    Path("sales.csv").write_text("Bestellnr,customer,Preis\n" + "".join(f"{i},c{i % 7},{i}.5\n" for i in range(40)))
+    sales = run("init", "sales.csv", "--expected", "300", "--out", "-").stdout
+    assert "GROUP BY" not in sales and "AVG(Preis)" in sales and "\nexpected = 300\n" in sales
+    assert '# user = "customer" ' in sales  # proposed, not decided
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "arrow"])

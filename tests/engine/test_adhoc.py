@@ -328,3 +328,14 @@ def test_an_engine_takes_data_frames() -> None:
         found = {answer["name"]: answer["value"] for answer in answers(engine)}
     assert found["count"] == 5
     assert found["distinct"] == pytest.approx(3)
+
+
+def test_a_column_of_several_types_is_left_out_unless_it_is_asked_about() -> None:
+    frame = pandas.DataFrame({"who": ["a", 3] * 10, "price": [1.0, "x"] * 10, "n": range(20)})
+    assert len(query(frame, "SELECT SUM(n) FROM t", epsilon=1.0, lower=0, upper=20)) == 1
+    for sql, settings in (("SELECT SUM(price) FROM t", {}), ("SELECT COUNT(*) FROM t", {"user": "who"})):
+        with pytest.raises(InvalidParameter, match=r"column 'price' of the DataFrame .* pandas.to_numeric") as refused:
+            query(frame, sql, epsilon=1.0, lower=0, upper=20, **settings)
+        assert "'x'" not in str(refused.value)
+    with pytest.raises(InvalidBatch, match="column 'price' of the DataFrame has values of several types"):
+        query(frame[["price"]], "SELECT COUNT(*) FROM t", epsilon=1.0)

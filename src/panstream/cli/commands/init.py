@@ -22,15 +22,20 @@ _PROPOSED = 4  # most queries in the file
 _SIZES = 2  # number of sizes for which an error is shown
 # Columns that number or name things one by one: neither means nor groups of them answer anything.
 _ONE_BY_ONE = re.compile(
-    r"(^|[\W_])(ids?|uuid|guid|keys?|token|hash|nr|no|number|index|row|phone|e?mail|ip|zip|postcode|url|"
-    r"names?|(first|last|sur)name|address|comment|text|description|title)$|[a-z]I[dD]$",
+    r"(^|[\W_])(ids?|uuid|guid|keys?|token|hash|no|number|index|row|phone|e?mail|ip|zip|postcode|url|"
+    r"names?|(first|last|sur)name|address|comment|text|description|title)$|nr$|[a-z]I[dD]$",
     re.IGNORECASE,
 )
 _GROUPS = re.compile(
-    r"country|region|state|city|land|category|kind|type|class|status|device|gender|sex|ward|page|path|section"
+    r"country|region|state|city|category|kind|type|class|status|device|gender|sex|ward|page|path|section|channel|"
+    r"department|segment|product|language|currency|store|branch"
 )
 _AMOUNTS = re.compile(
-    r"amount|price|revenue|total|value|cost|duration|seconds|minutes|age|score|rating|bytes|size|length"
+    r"amount|price|revenue|total|value|cost|duration|seconds|minutes|age|score|rating|bytes|size|length|quantity|"
+    r"weight|height|salary|income|distance|temperature"
+)
+_PEOPLE = re.compile(
+    r"user|customer|client|visitor|patient|person|member|host|subscriber|employee|student", re.IGNORECASE
 )
 
 
@@ -39,7 +44,8 @@ def init(
     user: Annotated[str | None, typer.Option(help="The column that identifies the person each row is about.")] = None,
     time: Annotated[str | None, typer.Option(help="The column of event time, if there is more than one.")] = None,
     expected: Annotated[
-        int | None, typer.Option(min=1, help="Roughly how many different users there will be, if you know.")
+        int | None,
+        typer.Option(min=1, help="Roughly how many different users there will be (without --user: rows), if you know."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to write the configuration; - for standard output.")] = Path(
         "panstream.toml"
@@ -101,8 +107,9 @@ def _template(
     lines = [
         "[stream]",
         f"name = {toml_value(name)}",
-        _NO_USER if user is None else f"user = {toml_value(user)}",
+        _no_user(columns) if user is None else f"user = {toml_value(user)}",
         _NO_TIME if time is None else f"time = {toml_value(time)}  # event time; without it the time of arrival counts",
+        _TIME_ZONE,
         '# lateness = "5 minutes" # how late a row may arrive',
         '# on_bad_row = "skip"    # a bad row is left out; try a file first: panstream check CONFIG --rows FILE',
     ]
@@ -126,24 +133,23 @@ def _questions(
     """
     rows = f"SELECT COUNT(*) FROM {stream}"
     day = {"window": "1 day"}
+    sized = {} if expected is None else {"expected": expected}
     questions: list[tuple[dict[str, Any], dict[str, str], bool]] = []
     if user is not None:
         users = f"SELECT COUNT(DISTINCT {_quoted(user)}) FROM {stream}"
-        sized = {} if expected is None else {"expected": expected}
         questions.append(({"name": "users", "sql": users, **sized}, {} if sized else {"sql": _EXPECTED}, True))
         if time is not None:
             questions.append(({"name": "users per day", "sql": users, **day}, {}, True))
     else:
-        questions.append(({"name": "rows", "sql": rows}, {}, True))
+        questions.append(({"name": "rows", "sql": rows, **sized}, {}, True))
         if time is not None:
             questions.append(({"name": "rows per day", "sql": rows, **day}, {}, True))
     others = [(column, kind) for column, kind in columns.items() if column not in (user, time)]
     number = _first_named(others, ("double", "int"), _AMOUNTS)
     if number is not None:
         sql = f"SELECT AVG({_quoted(number)}) FROM {stream}"
-        questions.append(
-            ({"name": f"mean {number}", "sql": sql, "lower": 0.0, "upper": 100.0}, {"lower": _BOUNDS}, False)
-        )
+        bounds = {"lower": 0.0, "upper": 100.0}
+        questions.append(({"name": f"mean {number}", "sql": sql, **bounds}, {"lower": _BOUNDS}, False))
     word = _first_named(others, ("string", "bool"), _GROUPS)
     if word is not None:
         sql = f"SELECT {_quoted(word)}, COUNT(*) FROM {stream} GROUP BY {_quoted(word)}"
@@ -155,9 +161,20 @@ def _questions(
 
 
 def _first_named(columns: Sequence[tuple[str, str]], kinds: Sequence[str], likely: re.Pattern[str]) -> str | None:
-    """Return the column of these kinds whose name is likeliest to be worth a question; None if none is."""
+    """Return the column of these kinds whose name is likeliest to be worth a question; None if none is.
+
+    Of other names only a truth value or a number with decimals is proposed: text and whole numbers may name people.
+    """
     names = [name for kind in kinds for name, of in columns if of == kind and not _ONE_BY_ONE.search(name)]
-    return next((name for name in names if likely.search(name.lower())), next(iter(names), None))
+    plain = [name for name, of in columns if name in names and of in ("bool", "double")]
+    return next((name for name in names if likely.search(name.lower())), next(iter(plain), None))
+
+
+def _no_user(columns: Mapping[str, str]) -> str:
+    """Return a comment that proposes the column whose name is likeliest to be that of people."""
+    people = [name for name, kind in columns.items() if kind in ("string", "int") and _PEOPLE.search(name)]
+    name = people[0] if people else "..."
+    return f"# user = {toml_value(name):<15} {_USER}"
 
 
 def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, str], is_active: bool) -> str:
@@ -186,7 +203,8 @@ def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
 
 
-_NO_USER = '# user = "..."           # column that identifies the person each row is about; for COUNT(DISTINCT ...)'
+_USER = "# column that identifies the person each row is about; for COUNT(DISTINCT ...)"
+_TIME_ZONE = '# time_zone = "Europe/Berlin"  # of window = "day", "week", "month" and so on; without it UTC'
 _NO_TIME = '# time = "..."           # column of event time; without it the time of arrival counts'
 _COLUMNS = """
 [stream.columns]         # types: int, double, string, binary, bool, timestamp, date

@@ -34,8 +34,8 @@ from panstream.engine.sources.formats.access_log import CADDY, COLUMNS, LINE
 from panstream.engine.sources.formats.csv import Dialect
 from panstream.engine.sources.hive_columns import infer_kinds
 from panstream.engine.sources.input_files import Format, InputFile, expand_paths
-from panstream.engine.sources.tables import open_table
-from panstream.errors import SourceError
+from panstream.engine.sources.tables import open_table, readable_columns
+from panstream.errors import InvalidBatch, SourceError
 from panstream.primitives.inputs.parquet_footer import footer_of
 
 _SEPARATORS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar", " ": "a space"}
@@ -79,9 +79,14 @@ class InferredSchema:
 
 
 def infer_table_schema(data: Any) -> tuple[Any, InferredSchema]:
-    """Return a table as Arrow, and a schema with the types of its columns."""
-    table = open_table(data)
-    return table, InferredSchema(format="table", columns=_kinds(table.schema))
+    """Return a table as Arrow, and a schema with the types of its columns; some may be left out, with hints."""
+    try:
+        table = open_table(data)
+        hints: dict[str, str] = {}
+    except InvalidBatch:
+        data, hints = readable_columns(data)
+        table = open_table(data)
+    return table, InferredSchema(format="table", columns=_kinds(table.schema), hints=hints)
 
 
 def infer_schema(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from panstream.engine.arrow import pa
@@ -34,18 +34,31 @@ def open_table(data: Any) -> Any:
     )
 
 
-def _why_not_exported(data: Any) -> str:
-    """Return which column of a DataFrame has values of several types, and what to do about it."""
-    kind = type(data).__name__
-    for name in getattr(data, "columns", ()):
+def readable_columns(data: Any) -> tuple[Any, dict[str, str]]:
+    """Return a table without the columns that have values of several types, and for each of those what to do."""
+    refused = _mixed_columns(data)
+    if not refused or len(refused) == len(data.columns):
+        return data, {}
+    return data[[name for name in data.columns if name not in refused]], refused
+
+
+def _mixed_columns(data: Any) -> dict[str, str]:
+    """Return the columns of a DataFrame that have values of several types, and what to do about each."""
+    refused = {}
+    for name in getattr(data, "columns", ()) if isinstance(getattr(data, "columns", None), Iterable) else ():
         try:
             pa.RecordBatchReader.from_stream(data[[name]])
         except Exception:
-            return (
-                f"column {name!r} of the {kind} has values of several types: convert it, such as by "
-                f"frame[{name!r}] = frame[{name!r}].astype(str), or leave it out by frame.drop(columns=[{name!r}])"
+            refused[name] = (
+                f"column {name!r} of the {type(data).__name__} has values of several types: convert it, such as by "
+                f"frame[{name!r}] = frame[{name!r}].astype(str), or by pandas.to_numeric(frame[{name!r}], "
+                'errors="coerce"), which leaves out what is no number'
             )
-    return f"the {kind} could not be exported to Arrow"
+    return refused
+
+
+def _why_not_exported(data: Any) -> str:
+    return next(iter(_mixed_columns(data).values()), f"the {type(data).__name__} could not be exported to Arrow")
 
 
 class TableSource(EventSource):
