@@ -159,19 +159,60 @@ def test_init_writes_what_is_to_be_filled_in_and_looks_at_no_row(small: tuple[Pa
         run("init", rows, "--out", out, "--type", "age=int", "--force")
         texts.append(out.read_text())
     assert texts[0] == texts[1]
-    assert '\nage = { type = "integer" }' in texts[0]
+    assert '\nage = { type = "integer", minimum = 0, maximum = 120, clip = true }  # the usual range' in texts[0]
     assert '\n"no \\"ward\\"" = []' in texts[0]
     unfilled = run("fit", rows, "--domain", out, "--epsilon", "1", "--out", "x.json", code=2)
-    assert "'age' needs categories, edges, or a minimum and a maximum" in unfilled.stderr
+    assert "'sex' must have 1..65536 categories" in unfilled.stderr
     run("init", rows, "--out", out, code=2)
     for wrong in ("age=walrus", "aeg=int", "age"):
         run("init", rows, "--out", "-", "--type", wrong, code=2)
     table = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"sex": ["f"], "age": [3], "weight": [1.5], "smoker": [True]}), table)
     found = run("init", table, "--out", "-").stdout
-    assert 'weight = { type = "number" }' in found
+    assert 'weight = { type = "number", minimum = 0.0, maximum = 300.0, clip = true }  # the usual range' in found
     assert 'smoker = { type = "boolean" }\n' in found
     assert "sex = []" in found
+
+
+def test_init_asks_for_what_the_header_does_not_say(tmp_path: Path) -> None:
+    rows = tmp_path / "t.csv"
+    out = tmp_path / "d.toml"
+    rows.write_text("sex,ward_nr,score\nf,3,1.5\nx,4,2.5\n")
+    run("init", rows, "--ask", "--out", out, input="f, m\n1..9\n\n")
+    text = out.read_text()
+    assert 'sex = ["f", "m"]\nward_nr = { type = "integer", minimum = 1, maximum = 9, clip = true }\n' in text
+    assert "score = []  # list the categories" in text
+    run("init", rows, "--ask", "--out", out, "--force", input="one..two\n", code=2)
+    guessed = run("init", rows, "--guess-types", "--out", "-").stdout
+    assert 'score = { type = "number" }  # add: minimum' in guessed
+    assert "1.5" not in guessed and '"f", "m"]\nward' not in guessed
+
+
+def test_one_value_that_is_not_declared_stops_no_fit_that_says_so(tmp_path: Path) -> None:
+    rows = tmp_path / "t.csv"
+    domain = tmp_path / "d.toml"
+    rows.write_text("sex,age\n" + "f,30\nm,41\n" * 60 + "x,300\n")
+    fit = ("fit", rows, "--domain", domain, "--epsilon", 1, "--out", tmp_path / "m.json", "--no-ledger")
+    domain.write_text('sex = ["f", "m"]\nage = { type = "integer", minimum = 0, maximum = 120, clip = true }\n')
+    refused = run(*fit, code=1).stderr
+    # rows are counted as by panstream check --rows
+    assert "t.csv, row 121: 'sex' must be one of the declared categories, or declare other = true" in refused
+    domain.write_text('sex = { categories = ["f", "m"], other = true }\nage = { edges = [0, 40, 120] }\n')
+    assert "t.csv, row 121: 'age' must be a number inside the declared edges, or declare clip = true" in (
+        run(*fit, code=1).stderr
+    )
+    domain.write_text('sex = { categories = ["f", "m"], other = true }\nage = { edges = [0, 40, 120], clip = true }\n')
+    run(*fit)
+    assert Domain.load(domain).sizes == (3, 2)
+    assert Domain.load(domain).labels(0)[-1] == "other"
+    domain.write_text('sex = { categories = ["f", "m"], other = "x", missing = "?" }\n')
+    assert "give missing or other" in run(*fit, code=2).stderr
+
+
+def test_a_fit_of_all_pairs_says_how_long_it_may_take(small: tuple[Path, Path], tmp_path: Path) -> None:
+    domain, rows = small
+    asked = ("fit", rows, "--domain", domain, "--epsilon", "9", "--no-ledger", "--out", tmp_path / "m.json")
+    assert "categories: 1 s to " in run(*asked, "--method", "pairs").stderr
 
 
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.csv", "t.jsonl", "t.arrow", "t.parquet"])

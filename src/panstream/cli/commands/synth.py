@@ -12,7 +12,7 @@ import typer
 from panstream.cli.commands.query import parse_column_options
 from panstream.cli.common import AsJson, exit_codes, progress_bar
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
-from panstream.primitives.toml_config import toml_key
+from panstream.primitives.toml_config import toml_key, toml_value
 
 if TYPE_CHECKING:
     from panstream.models.networks.domain import Domain
@@ -41,14 +41,11 @@ _SKELETON = """\
 #   income = {{ edges = [0, 1000, 10000, inf], atoms = [0], tail = 1000000 }}
 #   admitted = {{ type = "date", minimum = 2020-01-01, maximum = 2024-12-31, step = "month" }}
 # atoms are values that many rows have, drawn exactly; tail is how far the numbers of an open last bin reach.
-# With nullable = true, "no value" is a category of its own; missing = "?" writes it as the rows do.
+# With nullable = true, "no value" is a category of its own; missing = "?" writes it as the rows do. Without either, a
+# value that is not declared stops the fit: clip = true moves a number into the nearest bin, and
+# ward = {{ categories = ["1", "2"], other = true }} counts every other value as "other".
 """
-_DECLARED = {
-    "int": '{ type = "integer" }  # add: minimum = ..., maximum = ...',
-    "double": '{ type = "number" }  # add: minimum = ..., maximum = ...',
-    "bool": '{ type = "boolean" }',
-}
-_TO_LIST = "[]  # list the categories"
+_KINDS = ("int", "double", "bool", "string")
 
 
 @app.command("init")
@@ -58,22 +55,33 @@ def _init(
         list[str] | None,
         typer.Option("--type", metavar="COLUMN=TYPE", help="int, double, bool or string; may be repeated."),
     ] = None,
+    guess_types: Annotated[
+        bool, typer.Option("--guess-types", help="Guess the types of CSV columns from the first rows; no values.")
+    ] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for the range or the categories of every column.")] = False,
     out: Annotated[Path, typer.Option(help="Where to write the domain; - for standard output.")] = Path("domain.toml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a domain file to fill in, from a table's header and declared types. No row is looked at."""
+    """Write a domain file to fill in, from a table's header and declared types. No row is looked at.
+
+    Ranges come from the names of the columns, such as 0 to 120 for an age: check them. With --guess-types the first
+    rows are looked at, for the types of the columns only.
+    """
     with exit_codes():
         from panstream.engine.arrow import kind_of
+        from panstream.engine.sources.schema_guess import infer_schema
         from panstream.primitives.inputs.table_files import read_header
 
         kinds = {name: None if kind is None else kind_of(kind) for name, kind in read_header(table).items()}
+        if guess_types:
+            kinds |= infer_schema([str(table)], caller="command").columns
         for column, kind in (parse_column_options("--type", types, str) or {}).items():
             if column not in kinds:
                 raise InvalidParameter(f"--type must name one of the columns {', '.join(kinds)}, got {column!r}")
-            if kind not in (*_DECLARED, "string"):
+            if kind not in _KINDS:
                 raise InvalidParameter(f"--type must be int, double, bool or string, got {kind!r}")
             kinds[column] = kind
-        lines = [f"{toml_key(name)} = {_DECLARED.get(kind or '', _TO_LIST)}\n" for name, kind in kinds.items()]
+        lines = [f"{toml_key(name)} = {_to_fill_in(name, kind, ask)}\n" for name, kind in kinds.items()]
         text = _SKELETON.format(name=table.name) + "".join(lines)
         if str(out) == "-":
             typer.echo(text, nl=False)
@@ -82,6 +90,51 @@ def _init(
             raise InvalidParameter(f"{out.name} already exists; use --force to overwrite it")
         out.write_text(text, encoding="utf-8")
         typer.echo(f"Wrote {out}. Fill it in, then run: panstream synth fit {table} --domain {out}", err=True)
+
+
+def _to_fill_in(name: str, kind: str | None, ask: bool) -> str:
+    """Return the declaration of a column: from its name, from the operator, or to be filled in."""
+    from panstream.models.networks.usual_ranges import usual_range
+
+    usual = usual_range(name) if kind in (None, "int", "double") else None
+    if kind == "bool":
+        return '{ type = "boolean" }'
+    if ask:
+        return _asked(name, kind, usual)
+    if usual is not None:
+        return f"{_range(*usual[:2], kind == 'int' or (kind is None and usual[2]))}  # the usual range: check it"
+    if kind in ("int", "double"):
+        return f'{{ type = "{"integer" if kind == "int" else "number"}" }}  # add: minimum = ..., maximum = ...'
+    return "[]  # list the categories"
+
+
+def _asked(name: str, kind: str | None, usual: tuple[float, float, bool] | None) -> str:
+    """Return the declaration that the operator types: two numbers, or categories separated by commas."""
+    default = "" if usual is None else f"{usual[0]:g}..{usual[1]:g}"
+    answer = typer.prompt(
+        f"{name}: lowest..highest number, or categories separated by commas (from a codebook, not from the rows)",
+        default=default,
+        show_default=bool(default),
+        err=True,
+    )
+    low, sign, high = answer.partition("..")
+    try:
+        numbers = (float(low), float(high)) if sign else None
+    except ValueError:
+        raise InvalidParameter(f"{name}: two numbers are expected, such as 0..120, got {answer!r}") from None
+    if numbers is not None:
+        return _range(*numbers, kind == "int" or (kind is None and numbers[0].is_integer() and numbers[1].is_integer()))
+    labels = [label.strip() for label in answer.split(",") if label.strip()]
+    return toml_value(labels) + ("" if labels else "  # list the categories")
+
+
+def _range(low: float, high: float, is_whole: bool) -> str:
+    kind, numbers = (
+        ("integer", f"minimum = {low:.0f}, maximum = {high:.0f}")
+        if is_whole
+        else ("number", f"minimum = {float(low)}, maximum = {float(high)}")
+    )
+    return f'{{ type = "{kind}", {numbers}, clip = true }}'
 
 
 @app.command("propose")
@@ -158,6 +211,9 @@ def _fit(
             records = Records.load(rows, declared)
             if method == "auto":
                 learner = recommend_learner(epsilon, delta, len(records), declared)
+            if isinstance(learner, PairModel):
+                few, many = learner.expected_seconds(declared)
+                bar.console.print(f"fitting {sum(declared.sizes):,} categories: {_seconds(few)} to {_seconds(many)}")
             paths = [] if no_ledger else [ledger or ledger_path_for(rows)]
             charged = charge_ledgers(
                 paths,
@@ -175,6 +231,10 @@ def _fit(
         typer.echo(f"\n{out} holds the model and may be published; the number of records is in it")
         spent = f"{charged} ({paths[0].name})" if charged else "not recorded; repeated models add up"
         typer.echo(f"So far: {spent}.", err=True)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(seconds, 1):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 @app.command("sample")

@@ -28,6 +28,7 @@ _LARGEST_SIZE = 1 << 16
 _FORMAT = "panstream-domain"
 _VERSION = 1
 _MISSING = "missing"
+_OTHER = "other"
 _INFINITIES = {"-inf": -math.inf, "inf": math.inf}
 
 
@@ -280,7 +281,8 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
     ``enum`` or ``categories``, or ``type`` ("boolean", "integer", "number") with ``minimum`` and ``maximum`` and
     optionally ``bins``, or ``edges``; numbers may have ``atoms`` and a ``tail`` (see `Bins`). ``type`` "date"
     has ``minimum``, ``maximum`` and ``step`` ("day", "week", "month", "quarter", "year"). ``nullable: true`` adds a
-    category for missing values, ``missing: "?"`` one with this label. A Table Schema
+    category for missing values, ``missing: "?"`` one with this label, ``other: true`` one called "other"; each takes
+    nulls and all values that are not declared. A Table Schema
     (``{"fields": [{"name": …, "type": …, "constraints": {…}}]}``) is accepted as well. Integers with at most ``bins``
     values get a category each; wider ranges get ``bins`` bins of equal width.
 
@@ -297,7 +299,11 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
     nullable: dict[str, str] = {}
     for name, declared in _fields(metadata).items():
         attributes[name] = _proposed(name, declared, bins)
-        if isinstance(declared, Mapping) and "missing" in declared:
+        if isinstance(declared, Mapping) and "other" in declared:
+            if "missing" in declared:
+                raise InvalidParameter(f"{name!r}: give missing or other: both are one category, of undeclared values")
+            nullable[name] = _OTHER if declared["other"] is True else str(declared["other"])
+        elif isinstance(declared, Mapping) and "missing" in declared:
             nullable[name] = str(declared["missing"])
         elif isinstance(declared, Mapping) and declared.get("nullable") is True:
             nullable[name] = missing
@@ -306,7 +312,7 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
 
 _DECLARED = {
     *("type", "enum", "categories", "minimum", "maximum", "bins", "edges", "atoms", "tail", "clip", "step"),
-    *("nullable", "missing"),
+    *("nullable", "missing", "other"),
 }
 _OF_TABLE_SCHEMA = {  # of a field, which say nothing about its values
     *("name", "title", "description", "format", "constraints", "example", "examples", "rdfType", "required", "unique"),

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
+from panstream.models.networks._mixture_fit import time_of_step
 from panstream.models.networks.budget import Budget, ZcdpBudget, split_proportionally
 from panstream.models.networks.contingency import contingency, pairwise
 from panstream.models.networks.domain import Domain
@@ -41,6 +42,7 @@ _REST = {  # of the rest, the shares of one-way tables and of edges; all pairs g
     ModelKind.FOREST: (Fraction(1, 3), Fraction(2, 3)),
     ModelKind.MIXTURE: (Fraction(0), Fraction(1, 3)),
 }
+_FEW_STEPS, _MANY_STEPS = 16 * 25, 16 * 250  # of sixteen descents: four tries, three times, and the fit
 _MAX_CATEGORIES = 4096  # of all attributes together: the fit has tables of this many rows and columns
 _MAX_PAIR_NOISE = 0.6  # mean total variation distance of a pair's table by noise
 
@@ -98,6 +100,20 @@ class PairModel(GaussianLearner):
     >>> bool(learned.network.posterior(["wet"], {"rain": "yes"})[1] > 0.9), learned.claim.epsilon
     (True, 1.0)
     """
+
+    @staticmethod
+    def expected_seconds(domain: Domain) -> tuple[float, float]:
+        """Return within what time a fit ends on this machine, by timing single steps; no row is needed.
+
+        Args:
+            domain: The domain of the records. The number of records hardly matters.
+
+        Returns:
+            The time if few steps are needed, and if many are.
+        """
+        with NoiseSource() as rng:
+            step = time_of_step(domain.sizes, rng)
+        return _FEW_STEPS * step, _MANY_STEPS * step
 
     def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
         if not _fits(records.domain):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from panstream.errors import InvalidBatch
+from panstream.errors import InvalidBatch, translate_errors
 from panstream.models.networks.bins import EVERYWHERE, Within
 from panstream.models.networks.domain import Attribute, Domain
 from panstream.primitives import validation as checks
@@ -87,7 +87,15 @@ class Records:
     def load(cls, path: str | Path, domain: Domain) -> Records:
         """Read the declared columns of a file: CSV, TSV, JSON lines (also compressed), Parquet or Arrow."""
         text = [attribute.name for attribute in domain.attributes if attribute.bins is None or attribute.bins.dates]
-        return cls.read(read_columns(Path(path), domain.names, text=text), domain)
+        columns = read_columns(Path(path), domain.names, text=text)
+
+        def in_file(error: InvalidBatch) -> InvalidBatch:
+            if error.row is None:
+                return error
+            why = str(error).partition(": ")[2]
+            return InvalidBatch(f"{Path(path).name}, row {error.row + 1}: {why}")  # rows of files are counted from 1
+
+        return translate_errors(lambda: cls.read(columns, domain), InvalidBatch, in_file)
 
     def to_columns(self) -> dict[str, list[str]]:
         """Return the labels of every record, one list per attribute; a bin is named by its interval."""
@@ -186,7 +194,10 @@ def _column_codes(column: Any, attribute: Attribute) -> NDArray[np.int64]:
         if attribute.missing is None:
             inside = "a date" if attribute.bins and attribute.bins.dates else "a number"
             rule = f"{inside} inside the declared edges" if attribute.bins else "one of the declared categories"
-            raise InvalidBatch(f"{attribute.name!r} must be {rule}", row=int(unknown.argmax()))
+            instead = "clip = true" if attribute.bins else "other = true"
+            raise InvalidBatch(
+                f"{attribute.name!r} must be {rule}, or declare {instead} for all others", row=int(unknown.argmax())
+            )
         codes[unknown] = attribute.missing
     return codes
 
