@@ -74,7 +74,9 @@ def test_what_is_not_declared_is_refused_by_row_and_not_shown(kind: str) -> None
     with pytest.raises(InvalidBatch) as refused:
         Records.read(table(kind), strict)
     assert refused.value.row == 2
-    assert str(refused.value) == "row 2: 'sex' must be one of the declared categories, or declare other = true for all others"
+    assert str(refused.value) == (
+        "row 2: 'sex' must be one of the declared categories, or declare other = true for all others"
+    )
 
 
 def test_a_number_outside_the_edges_is_refused_by_row() -> None:

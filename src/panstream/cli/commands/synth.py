@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +13,6 @@ import typer
 from panstream.cli.commands.query import parse_column_options
 from panstream.cli.common import AsJson, exit_codes, progress_bar
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
-from panstream.primitives.toml_config import toml_key, toml_value
 
 if TYPE_CHECKING:
     from panstream.models.networks.domain import Domain
@@ -29,22 +29,6 @@ _EXACT = (
 )
 
 
-_SKELETON = """\
-# What values there can be in {name}, one line for every column; columns that are left out are not learned.
-# Fill it in from a codebook or from common knowledge, not from the rows: that a category occurs at all already says
-# that somebody has it. A column is declared in one of these ways:
-#   sex = ["f", "m"]
-#   smoker = {{ type = "boolean" }}
-#   stay = {{ type = "integer", minimum = 1, maximum = 14 }}
-#   weight = {{ type = "number", minimum = 0.0, maximum = 300.0, bins = 20 }}
-#   age = {{ edges = [0, 18, 40, 65, 120], type = "integer" }}
-#   income = {{ edges = [0, 1000, 10000, inf], atoms = [0], tail = 1000000 }}
-#   admitted = {{ type = "date", minimum = 2020-01-01, maximum = 2024-12-31, step = "month" }}
-# atoms are values that many rows have, drawn exactly; tail is how far the numbers of an open last bin reach.
-# With nullable = true, "no value" is a category of its own; missing = "?" writes it as the rows do. Without either, a
-# value that is not declared stops the fit: clip = true moves a number into the nearest bin, and
-# ward = {{ categories = ["1", "2"], other = true }} counts every other value as "other".
-"""
 _KINDS = ("int", "double", "bool", "string")
 
 
@@ -68,6 +52,7 @@ def _init(
     rows are looked at, for the types of the columns only.
     """
     with exit_codes():
+        from panstream.cli.commands._synth_domain import domain_to_fill_in
         from panstream.engine.arrow import kind_of
         from panstream.engine.sources.schema_guess import infer_schema
         from panstream.primitives.inputs.table_files import read_header
@@ -81,8 +66,7 @@ def _init(
             if kind not in _KINDS:
                 raise InvalidParameter(f"--type must be int, double, bool or string, got {kind!r}")
             kinds[column] = kind
-        lines = [f"{toml_key(name)} = {_to_fill_in(name, kind, ask)}\n" for name, kind in kinds.items()]
-        text = _SKELETON.format(name=table.name) + "".join(lines)
+        text = domain_to_fill_in(table.name, kinds, ask=ask)
         if str(out) == "-":
             typer.echo(text, nl=False)
             return
@@ -90,51 +74,6 @@ def _init(
             raise InvalidParameter(f"{out.name} already exists; use --force to overwrite it")
         out.write_text(text, encoding="utf-8")
         typer.echo(f"Wrote {out}. Fill it in, then run: panstream synth fit {table} --domain {out}", err=True)
-
-
-def _to_fill_in(name: str, kind: str | None, ask: bool) -> str:
-    """Return the declaration of a column: from its name, from the operator, or to be filled in."""
-    from panstream.models.networks.usual_ranges import usual_range
-
-    usual = usual_range(name) if kind in (None, "int", "double") else None
-    if kind == "bool":
-        return '{ type = "boolean" }'
-    if ask:
-        return _asked(name, kind, usual)
-    if usual is not None:
-        return f"{_range(*usual[:2], kind == 'int' or (kind is None and usual[2]))}  # the usual range: check it"
-    if kind in ("int", "double"):
-        return f'{{ type = "{"integer" if kind == "int" else "number"}" }}  # add: minimum = ..., maximum = ...'
-    return "[]  # list the categories"
-
-
-def _asked(name: str, kind: str | None, usual: tuple[float, float, bool] | None) -> str:
-    """Return the declaration that the operator types: two numbers, or categories separated by commas."""
-    default = "" if usual is None else f"{usual[0]:g}..{usual[1]:g}"
-    answer = typer.prompt(
-        f"{name}: lowest..highest number, or categories separated by commas (from a codebook, not from the rows)",
-        default=default,
-        show_default=bool(default),
-        err=True,
-    )
-    low, sign, high = answer.partition("..")
-    try:
-        numbers = (float(low), float(high)) if sign else None
-    except ValueError:
-        raise InvalidParameter(f"{name}: two numbers are expected, such as 0..120, got {answer!r}") from None
-    if numbers is not None:
-        return _range(*numbers, kind == "int" or (kind is None and numbers[0].is_integer() and numbers[1].is_integer()))
-    labels = [label.strip() for label in answer.split(",") if label.strip()]
-    return toml_value(labels) + ("" if labels else "  # list the categories")
-
-
-def _range(low: float, high: float, is_whole: bool) -> str:
-    kind, numbers = (
-        ("integer", f"minimum = {low:.0f}, maximum = {high:.0f}")
-        if is_whole
-        else ("number", f"minimum = {float(low)}, maximum = {float(high)}")
-    )
-    return f'{{ type = "{kind}", {numbers}, clip = true }}'
 
 
 @app.command("propose")
@@ -212,8 +151,7 @@ def _fit(
             if method == "auto":
                 learner = recommend_learner(epsilon, delta, len(records), declared)
             if isinstance(learner, PairModel):
-                few, many = learner.expected_seconds(declared)
-                bar.console.print(f"fitting {sum(declared.sizes):,} categories: {_seconds(few)} to {_seconds(many)}")
+                bar.console.print(f"fitting {sum(declared.sizes):,} categories: {_expected_time(declared)}")
             paths = [] if no_ledger else [ledger or ledger_path_for(rows)]
             charged = charge_ledgers(
                 paths,
@@ -231,6 +169,22 @@ def _fit(
         typer.echo(f"\n{out} holds the model and may be published; the number of records is in it")
         spent = f"{charged} ({paths[0].name})" if charged else "not recorded; repeated models add up"
         typer.echo(f"So far: {spent}.", err=True)
+
+
+def _expected_time(domain: Domain) -> str:
+    """Return within what time all pairs are fitted on this machine, by timing single steps."""
+    from panstream.models.networks.pair_model import steps_of_fit
+    from panstream.primitives.noise import NoiseSource
+
+    seconds = []
+    with NoiseSource() as rng:
+        step, few, many = steps_of_fit(domain, rng)
+        step()  # the first one allocates
+        for _ in range(3):
+            begin = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - begin)
+    return f"{_seconds(few * min(seconds))} to {_seconds(many * min(seconds))}"
 
 
 def _seconds(seconds: float) -> str:

@@ -9,7 +9,6 @@ logits, from random starting points. The number of steps is chosen by thinning
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,6 @@ _RUNS = 4  # fits that are averaged
 _PRODUCTS = 100  # components of a mixture of products
 _FORESTS = 25  # components of a mixture of forests, whose edges already hold the strongest dependences
 _MAX_STEPS = 1500
-_TIMED_STEPS = 3
 _STEP = 0.05
 _INITIAL_TILT = 0.3  # standard deviation
 _MIXED_IN = 0.02  # of the components' average, in each component
@@ -136,19 +134,12 @@ def try_mixture(
     return FitTrial(steps, best)
 
 
-def time_of_step(sizes: tuple[int, ...], rng: NoiseSource) -> float:
-    """Return the seconds of one step of a descent for attributes of these sizes, on tables of independence."""
+def trial_step(sizes: tuple[int, ...], rng: NoiseSource) -> Callable[[], object]:
+    """Return a function that takes a step of a descent for attributes of these sizes, on tables of independence."""
     ones = np.concatenate([np.full(size, 1.0 / size) for size in sizes])
     pairs = np.outer(ones, ones)
     tables = MeasuredTables(sizes, ones, np.ones_like(ones), pairs, np.ones_like(pairs))
-    fit = _Fit(tables, (ones, pairs), product_mixture(tables, ones), rng)
-    fit.step()  # the first one allocates
-    seconds = []
-    for _ in range(_TIMED_STEPS):
-        begin = time.perf_counter()
-        fit.step()
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)
+    return _Fit(tables, (ones, pairs), product_mixture(tables, ones), rng).step
 
 
 def fit_mixture(

@@ -11,7 +11,7 @@ independence is.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.models.networks._mixture_fit import time_of_step
+from panstream.models.networks._mixture_fit import trial_step
 from panstream.models.networks.budget import Budget, ZcdpBudget, split_proportionally
 from panstream.models.networks.contingency import contingency, pairwise
 from panstream.models.networks.domain import Domain
@@ -70,6 +70,14 @@ def recommend_learner(epsilon: float, delta: float, records: int, domain: Domain
     return TreeNetwork(epsilon=epsilon, delta=delta)
 
 
+def steps_of_fit(domain: Domain, rng: NoiseSource) -> tuple[Callable[[], object], int, int]:
+    """Return a function that takes a step like those of a fit, and how many of them a fit takes: a few, and many.
+
+    So its time can be estimated before it starts. The number of records hardly matters.
+    """
+    return trial_step(domain.sizes, rng), _FEW_STEPS, _MANY_STEPS
+
+
 def _fits(domain: Domain) -> bool:
     return len(domain) > 1 and sum(domain.sizes) <= _MAX_CATEGORIES
 
@@ -100,20 +108,6 @@ class PairModel(GaussianLearner):
     >>> bool(learned.network.posterior(["wet"], {"rain": "yes"})[1] > 0.9), learned.claim.epsilon
     (True, 1.0)
     """
-
-    @staticmethod
-    def expected_seconds(domain: Domain) -> tuple[float, float]:
-        """Return within what time a fit ends on this machine, by timing single steps; no row is needed.
-
-        Args:
-            domain: The domain of the records. The number of records hardly matters.
-
-        Returns:
-            The time if few steps are needed, and if many are.
-        """
-        with NoiseSource() as rng:
-            step = time_of_step(domain.sizes, rng)
-        return _FEW_STEPS * step, _MANY_STEPS * step
 
     def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
         if not _fits(records.domain):
