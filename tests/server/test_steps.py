@@ -17,7 +17,7 @@ import pytest
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.storage.snapshot_store import SnapshotStore
 from panstream.server.auth import Limits, QuotaTracker
-from panstream.server.http.app import _queries
+from panstream.server.http.query_json import queries_json
 from panstream.server.ingest.engine_thread import EngineThread
 from panstream.server.ingest.jobs import Job
 from panstream.server.ingest.request_bodies import RequestBody
@@ -141,7 +141,7 @@ def seen_after(
             assert len(outcomes) == len(posts)
             figures = (await worker.call(lambda engine: metrics(engine, failed=worker.failed))).decode()
             shown.append(FIGURES.sub(r"\1 noised", figures))
-            shown.append(json.dumps(await worker.call(_queries)))
+            shown.append(json.dumps(await worker.call(queries_json)))
         log = await worker.call(lambda engine: [(r.query, r.number, r.time) for r in engine.log.history()])
         generation = worker.engine._store.generation  # type: ignore[union-attr]
         assert gate._memory == 0
