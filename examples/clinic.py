@@ -1,5 +1,5 @@
-"""A clinic's self-assessment page: who came, who had symptoms, how many visits, all counted privately by the stream
-engine.
+"""A clinic's self-assessment page: who came, who had symptoms, how many visits, counted by the stream engine: numbers
+of patients protect a patient, numbers of visits one visit.
 
 Runs the queries of clinic.toml over the bundled 200,000 simulated visits, prints the true answers next to them
 (computed here, apart from the engine), and what someone who copied this process's memory would have learned.

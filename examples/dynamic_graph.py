@@ -1,4 +1,4 @@
-"""A secret graph: how many pairs of people are in touch, while nobody can tell whether two given ones are.
+"""A secret graph: how many pairs of people are in touch; whether two given ones are is protected.
 
 A community of 600 grows together over twelve weeks: every week people write to old friends and find new ones. After
 every third week the share of all pairs that ever wrote is published. Each pair is one noisy bit, so the memory that

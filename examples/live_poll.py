@@ -1,6 +1,7 @@
 """A live poll: votes from 1 to 10 come in for three hours; every minute the mean and the spread so far are published.
 
-One vote is protected: nobody can tell whether it was cast, not even by copying the server's memory between two votes.
+One vote is protected: all answers and one copy of the server's memory, made between two votes, change the odds of a
+guess whether it was cast by a factor of at most e^epsilon.
 """
 
 import math

@@ -1,9 +1,8 @@
-"""A year of a web shop's orders and cancellations, counted privately: who still holds anything, how much, how many hold
-a lot.
+"""A year of a web shop's orders and cancellations: who still holds anything, how much, how many hold a lot.
 
 Each question has its own counter, which sees every order line as (customer, quantity) and forgets it. Beside the
-private answers stand the exact ones, which need everything in the clear. Runs on the bundled sample, or on
-``online_retail.parquet`` in the directory named by PANSTREAM_DATA.
+noisy answers, which protect each customer, stand the exact ones, which need everything in the clear. Runs on the
+bundled sample, or on ``online_retail.parquet`` in the directory named by PANSTREAM_DATA.
 """
 
 import csv
