@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +13,11 @@ import pytest
 
 from panstream.audit.product import fork_server, parallel
 from panstream.audit.product.audit import INGEST_PATHS, AuditInputs, SystemReport, bundled
+from panstream.audit.product.fork_server_client import ForkServer
 from panstream.audit.product.parallel import AuditPart, audit_parts, parts_of
 from panstream.errors import PanstreamError
 from tests.cli.running import run as run_command
+from tests.waiting import until
 
 CONFIGURATIONS = {path.stem: path for path in bundled()}
 WAIT = 60.0  # seconds until a part that should have ended counts as lost
@@ -145,3 +149,19 @@ def test_one_path_of_one_configuration(tmp_path: Path) -> None:
     assert (part["configuration"], part["ingest_path"], part["finished"]) == ("visitors.toml", "run csv", True)
     assert part["fields"] > 10_000
     assert part["undeclared"] == []
+
+
+def test_runs_end_with_their_fork_server(tmp_path: Path) -> None:
+    """Also if it is killed: a server would otherwise stay for ever."""
+    configuration = (
+        '[stream]\nname = "s"\nuser = "u"\ncolumns = { u = "int" }\n[[query]]\nname = "q"\n'
+        'sql = "SELECT COUNT(DISTINCT u) FROM s"\nepsilon = 1.0\nexpected = 100\n'
+    )
+    (tmp_path / "audit.toml").write_text(configuration)
+    job = {"directory": str(tmp_path), "stdout": "out", "stderr": "err", "real_clock": False, "exact": False}
+    job |= {"plants": [], "client": None, "argv": ["serve", "audit.toml", "--port", "0", "--no-hardening"]}
+    with contextlib.suppress(BrokenPipeError), ForkServer.started() as fork_server:
+        child = fork_server.ask(job)["pid"]
+        until(lambda: "serving" in (tmp_path / "out").read_text())
+        os.kill(fork_server._process.pid, signal.SIGKILL)
+        until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
