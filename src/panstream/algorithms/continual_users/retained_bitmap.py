@@ -70,7 +70,7 @@ class RetainedBitmap(Ticker[RetainedState]):
 
     Privacy:
         Unit: user-window, a user's rows within one window. One copy of the state at any time and all answers, in either
-        order, lose exactly ``epsilon``. A user who came in several windows loses the sum: to answers alone less than
+        order, lose at most ``epsilon``. A user who came in several windows loses the sum: to answers alone less than
         half of that, to one copy ``epsilon`` for the open window and ``epsilon_state`` for each retained one
         (`window_loss`). Two unannounced copies of an open window have no finite loss.
         Proof: docs/proofs/retention.md, Theorem 1.
@@ -153,7 +153,7 @@ class RetainedBitmap(Ticker[RetainedState]):
         return self.lags
 
     def claim(self) -> Claim:
-        """Return the exact loss of one user's rows in one window to one copy at any time and all answers."""
+        """Return the most that one user's rows in one window lose to one copy at any time and all answers."""
         finite = math.isfinite(self.epsilon)
         assert self.epsilon_state is not None
         return Claim(
