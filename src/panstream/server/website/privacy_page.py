@@ -114,8 +114,8 @@ def _rest(web: WebConfig, config: Config, plans: Sequence[QueryPlan], step: floa
         f"Visits are counted{by}{use}, without a cookie, a profile or a list of addresses: your network address and "
         "your browser’s name are made into a number, which is overwritten within about "
         f"{format_duration(step)} and never written to disk.",
-        f"What is stored {noise}, and every published figure carries more noise, so that a group of a few visitors "
-        "cannot be told from none.",
+        f"What is stored {noise}, and every published figure carries more noise, so that one page view more or less "
+        "hardly shows in it, nor one visitor more or less in a number of visitors.",
         "You have to trust whoever runs the counter and the site with what your browser sends, until it is counted.",
         f"{_OUT[web.source]}{reach}.",
     ]

@@ -322,7 +322,8 @@ function thief(queries) {
       queries.some(({ claim }) => claim.delta)
         ? " (where δ is given, not always, but with a probability close to 1: see the privacy page). "
         : ". ",
-      "What arrived in the last moment and is not yet counted is readable.",
+      "What all questions together show about one visitor is at the top of this page. " +
+        "What arrived in the last moment and is not yet counted is readable.",
     ),
     h("p", null, h("a", { href: "#/intruder" }, "Try it in a simulation")),
   );
