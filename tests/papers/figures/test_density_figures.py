@@ -30,7 +30,9 @@ def test_every_figure_of_the_papers_is_there() -> None:
     paper = [f"000-{number}" for number in range(1, 8)]
     networks = [f"002-3.{number}" for number in range(4, 10)]
     streams = [f"002-4.{number}" for number in range(1, 12)]
-    assert list(FIGURES) == [*paper, *networks, *streams, "new-memory", "new-loss"]
+    beyond = ["new-memory", "new-loss"]
+    counters = ["new-cropped", "new-counters", "new-conjectures", "new-window", "new-decay"]
+    assert list(FIGURES) == [*paper, *networks, *streams, *beyond, *counters]
     with pytest.raises(InvalidParameter, match="figure must be one of 000-1, "):
         find_figure("000-8")
 

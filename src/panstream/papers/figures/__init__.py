@@ -1,4 +1,4 @@
-"""The papers' figures of densities and federated networks as data: their points, and how each is computed.
+"""The papers' figures of densities and federated networks, and figures of streams, as data: points and computations.
 
 ``panstream figures`` computes them, stores the results and draws them. Keys are the paper's number in the reference
 list of docs/reference/figures.md and the figure's number in it.
@@ -7,7 +7,7 @@ list of docs/reference/figures.md and the figure's number in it.
 from __future__ import annotations
 
 from panstream.errors import InvalidParameter
-from panstream.papers.figures import beyond, closed_forms, errors, networks
+from panstream.papers.figures import beyond, closed_forms, errors, networks, streams
 from panstream.papers.figures.plan import FigureOptions, FigurePanel, FigurePlan, FigurePoint, FigureRow
 
 __all__ = [
@@ -29,7 +29,9 @@ def _order(plan: FigurePlan) -> tuple[str, list[int]]:
 
 FIGURES: dict[str, FigurePlan] = {
     plan.key: plan
-    for plan in sorted((*closed_forms.FIGURES, *networks.FIGURES, *errors.FIGURES, *beyond.FIGURES), key=_order)
+    for plan in sorted(
+        (*closed_forms.FIGURES, *networks.FIGURES, *errors.FIGURES, *beyond.FIGURES, *streams.FIGURES), key=_order
+    )
 }
 
 
