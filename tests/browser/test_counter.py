@@ -45,6 +45,16 @@ contributions = {most}
 bounded_by = "sender"
 counter = "{kind}"
 """
+PAGE_VIEWS = """
+[[query]]
+name = "page views per day"
+sql = "SELECT COUNT(*) FROM web WHERE event = 'view'"
+epsilon = 200.0
+window = "1 day"
+contributions = 8
+bounded_by = "sender"
+counter = "view"
+"""
 PAGE = """<!doctype html><title>shop</title><link rel="icon" href="data:,">
 <script defer src="{server}/panstream.js"{more}></script>"""
 STORED = """async () => {
@@ -73,7 +83,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, st
     with pages() as (known, page):
         caps = {**CAPS, ("row", SHORT): 3}
         asked = [QUESTION.format(kind=kind, window=window, most=most) for (kind, window), most in caps.items()]
-        with serving(tmp_path_factory.mktemp("site"), config=CONFIG.format(origin=known) + "".join(asked)) as running:
+        with serving(
+            tmp_path_factory.mktemp("site"), config="".join([CONFIG.format(origin=known), *asked, PAGE_VIEWS])
+        ) as running:
             page["page"] = PAGE.format(server=running.address, more="")
             yield running, known, page
 
@@ -301,6 +313,17 @@ def test_the_server_counts_at_most_what_was_declared(
         if 3 in values:
             break
     assert max(values) == 3
+
+
+def test_the_dashboard_says_how_many_rows_of_a_visitor_count(
+    shop: tuple[Serving, str, dict[str, str]], visitor: Callable[[], Visitor]
+) -> None:
+    server, _, _ = shop
+    page = visitor().context.new_page()
+    page.set_default_timeout(TIMEOUT)
+    page.goto(f"{server.address}/#/site")
+    card = page.locator("li.tile", has_text="Page views")
+    card.get_by_text("At most 8 of one visitor count in each day.").wait_for()
 
 
 def test_the_page_for_visitors_says_what_is_stored(

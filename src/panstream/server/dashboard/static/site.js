@@ -1,7 +1,7 @@
 // The page "Site": the visitors of a site and what they look at, from the questions that panstream web proposes.
 
 import { h, show } from "./dom.js";
-import { answer, localDay, number } from "./format.js";
+import { answer, duration, localDay, number } from "./format.js";
 import { groupsOf, ranked } from "./groups.js";
 import { personSentence } from "./budget.js";
 import { begins, ends } from "./periods.js";
@@ -139,7 +139,7 @@ export function page(store) {
         state = `${JSON.stringify([range, chosen, query.next_answer])} ${drawn}`;
       if (card.dataset.drawn === state) return;
       card.dataset.drawn = state;
-      show(card, make());
+      show(card, [...make(), bounded(query, store)]);
     };
     const numbers = (query) => query.series.map((series) => store.series.get(series)?.at(-1)?.number ?? 0).join();
     for (const [words, names] of Object.entries(SUMS)) {
@@ -183,6 +183,14 @@ export function page(store) {
 const day = (seconds) => (Number.isFinite(seconds) ? localDay(seconds) : "");
 
 const link = (query, words) => h("h2", null, h("a", { href: address("question", "month", query.name) }, words));
+
+/** How many rows of one visitor an answer counts, where it leaves out the others. */
+function bounded(query, store) {
+  const share = store.ledger?.person.shares.find(({ name }) => name === query.name);
+  if (share?.bounded_by !== "sender" || !(share.contributions > 1)) return null;
+  const most = `At most ${number(share.contributions)} of one visitor count in each ${duration(query.claim.window)}.`;
+  return h("p", { class: "small" }, most);
+}
 
 /** Choices of a section and a device, where a question has page views by both. */
 function filterPicker(choose) {
