@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:src|examples|benchmarks|packaging)/[^)]*\)")
+SHORT_CODE = re.compile(r"<code>([^<]{1,28})</code>")
 ROOT = Path(__file__).parents[1]
 
 
@@ -28,8 +29,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Replace the formulas of a page by MathML, so that pages need no script and nothing from elsewhere."""
-    return FORMULA.sub(_mathml, content)
+    """Replace formulas by MathML, so that pages load nothing from elsewhere, and keep short code in one line."""
+    return SHORT_CODE.sub(r'<code class="whole">\1</code>', FORMULA.sub(_mathml, content))
 
 
 def on_post_build(config: Any, **_: Any) -> None:

@@ -56,6 +56,12 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
+# Code in tables that is in two lines although it is short, or at a place without a space.
+BROKEN_CODE = """() => [...document.querySelectorAll("table code")].filter((code) =>
+    code.getClientRects().length > 1 && (code.textContent.length <= 28 || !/[ -]/.test(code.textContent)))
+    .map((code) => code.textContent)"""
+
+
 def watched(browser: Browser, problems: list[str], **settings: object) -> Page:
     """Open a page that notes errors, and requests for anything but files."""
     page = browser.new_page(**settings)  # type: ignore[arg-type]
@@ -91,12 +97,15 @@ def test_no_page_scrolls_sideways_on_a_phone(site: Path, browser: Browser) -> No
     problems: list[str] = []
     page = watched(browser, problems, viewport=NARROW, java_script_enabled=False)
     wide = []
+    broken = list[str]()
     for each in sorted(site.rglob("*.html")):
         page.goto(each.as_uri())  # until styles and pictures are there: without them widths are others
         if page.evaluate("document.documentElement.scrollWidth") > NARROW["width"]:
             wide.append(each.relative_to(site).as_posix())
+        broken += [f"{each.stem}: {code}" for code in page.evaluate(BROKEN_CODE)]
     page.close()
     assert not wide
+    assert not broken
     assert not problems
 
 
@@ -139,3 +148,23 @@ def test_every_example_is_shown() -> None:
     """Run ``python docs/reference/examples.py`` after adding one."""
     shown = set(re.findall(r"^## (\w+\.py)$", (ROOT / "docs" / "examples.md").read_text(), re.MULTILINE))
     assert shown == {path.name for path in (ROOT / "examples").glob("*.py")} - {"picture.py"}
+
+
+@pytest.mark.slow
+def test_wide_tables_show_that_they_scroll(site: Path, browser: Browser) -> None:
+    """A shadow at the edge behind which there is more, drawn by the style sheet alone; and formulas have their font."""
+    problems: list[str] = []
+    page = watched(browser, problems, viewport=NARROW)
+    page.goto((site / "howto" / "web-analytics.html").as_uri())
+    page.locator(".md-typeset__scrollwrap").first.wait_for()
+    scrolled = page.locator(".md-typeset__scrollwrap").evaluate_all(
+        "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => getComputedStyle(each))"
+        ".map(style => [style.overflowX, style.backgroundAttachment])"
+    )
+    assert scrolled, "no table is wide: this test has nothing to look at"
+    assert all(overflow == "auto" and shadow == "local, local, scroll, scroll" for overflow, shadow in scrolled)
+    photograph(page, "docs-table-390")
+    page.goto((site / "proofs" / "person-period.html").as_uri())
+    assert page.evaluate("document.fonts.load('16px \"STIX Two Math\"').then((fonts) => fonts.length)") == 1
+    page.close()
+    assert not problems

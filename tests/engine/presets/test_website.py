@@ -301,3 +301,27 @@ def test_intervals_cover_what_is_counted_of_a_real_log(profile: str, runs: int) 
         assert sum(low <= truth <= high for _, low, high in answers) >= least, (query, name)
     if profile == "counter":
         assert truths(views, caps["page views per day"])["page views per day", ""] < len(views), "a cap leaves out rows"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [("nothing stored", {}), ("`--counter`", {"counter": True}), ("`--two-machines`", {"machines": MACHINES})],
+)
+def test_the_tutorial_says_from_which_size_visitors_are_counted(row: str, options: dict[str, Any]) -> None:
+    """At the size that it names a question is asked, and with one visitor less it is not."""
+    text = (Path(__file__).parents[3] / "docs" / "tutorial" / "my-site.md").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {row}")]
+    sizes = [int(cell) for cell in line.split("|")[2:5]]
+    for window, size in zip(("month", "week", "day"), sizes, strict=True):
+        name = f"visitors per {window}"
+        assert name in asked_at(size, options)
+        assert size == 1 or name not in asked_at(size - 1, options)
+
+
+def asked_at(visitors: int, options: dict[str, Any]) -> set[str]:
+    try:
+        proposal = propose_queries(WebsiteSpec(site="example.org", visitors=visitors, **options))
+    except InvalidParameter:
+        return set()
+    return {candidate.question.name for candidate in proposal.asked}
