@@ -306,7 +306,12 @@ def test_intervals_cover_what_is_counted_of_a_real_log(profile: str, runs: int) 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "options"),
-    [("nothing stored", {}), ("`--counter`", {"counter": True}), ("`--two-machines`", {"machines": MACHINES})],
+    [
+        ("nothing stored", {}),
+        ("the same", {"source": "log"}),
+        ("`--counter`", {"counter": True}),
+        ("`--two-machines`", {"machines": MACHINES}),
+    ],
 )
 def test_the_tutorial_says_from_which_size_visitors_are_counted(row: str, options: dict[str, Any]) -> None:
     """At the size that it names a question is asked, and with one visitor less it is not."""
