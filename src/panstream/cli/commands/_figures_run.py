@@ -57,6 +57,18 @@ _LOOKS: dict[str, tuple[str, str | None]] = {  # colour, and marker if a series 
     "true network": ("#000000", ""),
     "greedy, no privacy": ("#444444", ""),
     "independent, no privacy": ("#7F7F7F", ""),
+    "simple counter I": ("#8A6D3B", "s"),
+    "simple counter II": ("#E69F00", "^"),
+    "binary mechanism": ("#0072B2", "o"),
+    "hybrid mechanism": ("#56B4E9", "D"),
+    "panstream, trees without a horizon": ("#444444", "*"),
+    "lower bound": ("#009E73", ""),
+    "a release of every slot": ("#D55E00", "s"),
+    "panstream, delta 1e-6": ("#0072B2", "P"),
+    "Mir's Algorithm 2 as printed": ("#D55E00", "s"),
+    "Mir's Algorithm 2, constant": ("#0072B2", "o"),
+    "Budaeva et al., values 0 and 1": ("#0072B2", "o"),
+    "Budaeva et al., values 0 and 10": ("#D55E00", "s"),
 }
 _REFERENCE = ("allowed", "allocated", "claimed")
 
