@@ -4,6 +4,7 @@ import functools
 import gzip
 import json
 import lzma
+import re
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
@@ -280,6 +281,16 @@ def test_an_answer_goes_wherever_people_want_it() -> None:
     for single in (float, lambda several: several.interval()):
         with pytest.raises(panstream.PanstreamError, match="2 answers"):
             single(answer)
+
+
+def test_a_count_without_expected_says_what_it_loses() -> None:
+    many = pa.table({"user": pa.array(range(150_000))})
+    sql = "SELECT COUNT(DISTINCT user) FROM x"
+    (note,) = query(many, sql, epsilon=1.0, user="user").notes
+    assert re.search(r"no number of users was expected: at [12]00,000 users the standard error is 3\.\d+%", note)
+    assert re.search(r"with expected = [12]00,000 it would be 0\.\d+%", note)
+    assert query(many, sql, epsilon=1.0, user="user", expected=150_000).notes == ()
+    assert query(many, "SELECT COUNT(*) FROM x", epsilon=1.0).notes == ()
 
 
 def test_a_single_answer_has_an_interval() -> None:

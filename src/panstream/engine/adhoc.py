@@ -18,7 +18,7 @@ from panstream.engine.config.config import Config, QueryConfig, StreamConfig, re
 from panstream.engine.config.text_style import DecimalMark
 from panstream.engine.planner.query_plan import plan_all, plan_query
 from panstream.engine.reporting.answer import Answer, release_to_row
-from panstream.engine.reporting.answer_notes import contribution_notes, shares_text
+from panstream.engine.reporting.answer_notes import contribution_notes, shares_text, size_notes
 from panstream.engine.reporting.export import notes, visible_rows
 from panstream.engine.reporting.unusable_share import is_published_for, published_share, with_paid_share
 from panstream.engine.rows.group_keys import KeyText, parse_group_key
@@ -282,6 +282,7 @@ class PreparedQuery:
             promised = (
                 *contribution_notes(answer_plans, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
                 *(note for _, note in notes(engine)),
+                *size_notes(answer_plans, rows),
             )
             shares = shares_text(answer_plans)
             unusable = published_share(engine)
