@@ -81,6 +81,8 @@ class ConfigExplanation:
             (size_label, error), (_, single_error) = (expected_errors(variant)[-1] for variant in (plan, one))
         except ConfigError:
             return None
+        if math.isinf(single_error):
+            return "one machine has no answer of this kind with a bounded error"
         if format_error(single_error) == format_error(error):
             return f"on one machine the error would be the same, {size_label}"
         return (
