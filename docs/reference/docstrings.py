@@ -1,6 +1,7 @@
 """Griffe extension for the reference: parameters that base classes describe, and docstrings as Markdown."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,11 @@ class Docstrings(Extension):
         for thing in things:
             if isinstance(thing, Class):
                 remove_fixed_fields(thing)
-                inherit_parameters(thing)
+                bases = thing.mro()
+                inherit_parameters(thing, bases)
+                for name, member in thing.members.items():
+                    if isinstance(member, Function):
+                        inherit_parameters(member, methods(bases, name))
         for thing in things:
             for part in (thing, *thing.members.values()):
                 if isinstance(part, Class | Function) and part.docstring:
@@ -51,11 +56,17 @@ def remove_fixed_fields(thing: Class) -> None:
             del thing.parameters[name]
 
 
-def inherit_parameters(thing: Class) -> None:
-    """Add to a class's docstring what its bases say about parameters that it does not describe itself."""
+def methods(bases: Sequence[Class], name: str) -> list[Function]:
+    """Return the methods of this name of some classes."""
+    members = [base.members.get(name) for base in bases]
+    return [member for member in members if isinstance(member, Function)]
+
+
+def inherit_parameters(thing: Class | Function, bases: Sequence[Object]) -> None:
+    """Add to a docstring what bases, the nearest first, say about parameters that it does not describe itself."""
     said = described(thing)
     inherited: dict[str, str] = {}
-    for base in reversed(thing.mro()):
+    for base in reversed(bases):
         inherited |= described(base)
     added = [
         f"    {parameter.name}: {' '.join(inherited[parameter.name].split())}\n"

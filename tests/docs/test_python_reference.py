@@ -90,6 +90,22 @@ def test_every_parameter_is_described(package: Any, page: str) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("page", EXPORTS)
+def test_every_parameter_of_a_method_is_described(package: Any, page: str) -> None:
+    """Under ``Args:``, or by its name in the text; methods of base classes may do so."""
+    missing = []
+    for thing in entries(package, page):
+        for name, method in thing.members.items() if isinstance(thing, griffe.Class) else ():
+            if name.startswith("_") or not isinstance(method, griffe.Function) or "property" in method.labels:
+                continue
+            versions = [method, *DOCSTRINGS["methods"](thing.mro(), name)]
+            text = "".join(version.docstring.value for version in versions if version.docstring)
+            described = {name.lstrip("*") for version in versions for name in DOCSTRINGS["described"](version)}
+            taken = {parameter.name.lstrip("*") for parameter in method.parameters} - {"self", "cls"}
+            missing += [f"{method.path}({name})" for name in sorted(taken - described) if f"`{name}" not in text]
+    assert not missing
+
+
 def attributes(thing: Any) -> set[str]:
     """Return the names in the ``Attributes:`` section of an object's docstring."""
     sections = thing.docstring.parse("google", warnings=False) if thing.docstring else []

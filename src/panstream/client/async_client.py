@@ -98,11 +98,20 @@ class AsyncClient:
         return await self._ask(self._client.open)
 
     async def send(self, rows: Any) -> None:
-        """Add rows, and send full batches."""
+        """Add rows, and send full batches.
+
+        Args:
+            rows: Rows as mappings from column to value, or a table.
+        """
         await self._ask(self._client.send, rows)
 
     async def send_numbered(self, rows: Any, sequence: int) -> bool:
-        """Send rows as one batch of the caller's own number; return False if the server had this number already."""
+        """Send rows as one batch of the caller's own number; return False if the server had this number already.
+
+        Args:
+            rows: The rows of the batch.
+            sequence: Its number, which must be above all earlier ones.
+        """
         return await self._ask(self._client.send_numbered, rows, sequence)
 
     async def flush(self) -> DeliveryReport:
@@ -116,11 +125,21 @@ class AsyncClient:
     async def releases(
         self, query: str | None = None, *, since: str | None = None, limit: int = 1_000
     ) -> list[dict[str, Any]]:
-        """Return published releases, oldest first; of one query, since a time (UTC), the latest ``limit``."""
+        """Return published releases, oldest first; of one query, since a time (UTC), the latest ``limit``.
+
+        Args:
+            query: Name of the query; all of them by default.
+            since: Earliest time, UTC.
+            limit: How many of the latest to return.
+        """
         return await self._ask(self._client.releases, query, since=since, limit=limit)
 
     async def listen(self, query: str | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Yield past releases, then each new one as it is published."""
+        """Yield past releases, then each new one as it is published.
+
+        Args:
+            query: Name of the query; all of them by default.
+        """
         stream = self._client.listen(query)
         end: dict[str, Any] = {}
         while (item := await asyncio.to_thread(next, stream, end)) is not end:
@@ -131,7 +150,11 @@ class AsyncClient:
         return await self._ask(self._client.ledger)
 
     async def release(self, query: str) -> list[dict[str, Any]]:
-        """Release a query without a schedule (scope admin)."""
+        """Release a query without a schedule (scope admin).
+
+        Args:
+            query: Name of the query.
+        """
         return await asyncio.to_thread(self._client.release, query)
 
     async def intrusions(self) -> dict[str, Any]:
@@ -139,7 +162,12 @@ class AsyncClient:
         return await self._ask(self._client.intrusions)
 
     async def announce_intrusion(self, *, copied_at: str | None = None, just_now: bool = False) -> dict[str, Any]:
-        """Announce that the server's state may have been copied (scope admin)."""
+        """Announce that the server's state may have been copied (scope admin).
+
+        Args:
+            copied_at: When the copy was made, if that is known.
+            just_now: Whether no row has been applied since.
+        """
         return await self._ask(self._client.announce_intrusion, copied_at=copied_at, just_now=just_now)
 
     async def _ask(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

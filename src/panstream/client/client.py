@@ -140,7 +140,7 @@ class Client:
         return self._sequence.open()
 
     def send(self, rows: Any) -> None:
-        """Add rows, and send full batches; wait while all connections are busy.
+        """Add ``rows``, mappings or a table, and send full batches; wait while all connections are busy.
 
         Raises:
             RequestRejected: If an earlier batch was refused; it is dropped.
@@ -163,7 +163,7 @@ class Client:
                     self._dispatch()
 
     def send_body(self, body: Any, content_type: str, encoding: str | None = None) -> None:
-        """Send bytes as one batch, unchanged: CSV with its header line, JSON lines or an Arrow stream."""
+        """Send ``body`` as one batch, unchanged, in the format and compression of ``content_type`` and ``encoding``."""
         if self._pace is not None:
             raise InvalidParameter("bodies are sent as they are and cannot be paced: leave pace out, or send rows")
         self._set_numbering("client")
@@ -176,7 +176,7 @@ class Client:
         self._start(self._wait_for_connection(), body, headers)
 
     def send_numbered(self, rows: Any, sequence: int) -> bool:
-        """Send one batch under the caller's number; return False if the server had this number before.
+        """Send ``rows`` as one batch under the number ``sequence``; return False if the server had this number before.
 
         For programs that repeat work after a crash. Numbers of a producer are 1, 2, ..., also of batches without rows,
         and the same number must always have the same rows. After any error, send the batch again under its number.
@@ -354,14 +354,14 @@ class Client:
     def releases(
         self, query: str | None = None, *, since: str | None = None, limit: int = 1_000
     ) -> list[dict[str, Any]]:
-        """Return published releases, oldest first; of one query, since a time (UTC), the latest ``limit``."""
+        """Return published releases, oldest first; of one ``query``, ``since`` a time (UTC), the latest ``limit``."""
         path = f"/v1/releases?limit={limit}"
         path += "" if query is None else f"&query={quote(query, safe='')}"
         path += "" if since is None else f"&since={quote(since, safe='')}"
         return list(self._control.request("GET", path)["releases"])
 
     def listen(self, query: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield past releases, then each new one as it is published, until the server closes the stream."""
+        """Yield past releases (of ``query``), then each new one once published, until the server closes the stream."""
         path = "/v1/releases" if query is None else f"/v1/releases?query={quote(query, safe='')}"
         seen: set[tuple[str, int]] = set()
         for kind, data in self._control.clone().events(path):
@@ -374,7 +374,7 @@ class Client:
         return dict(self._control.request("GET", "/v1/ledger"))
 
     def release(self, query: str) -> list[dict[str, Any]]:
-        """Release a query without a schedule (scope admin). Not retried: if the answer is lost, see ``releases``."""
+        """Release a ``query`` without schedule (scope admin). Not retried: if the answer is lost, see ``releases``."""
         return list(self._once(f"/v1/queries/{quote(query, safe='')}/release", b"")["releases"])
 
     def intrusions(self) -> dict[str, Any]:

@@ -89,22 +89,46 @@ class Algorithm(Protocol[StateT]):
         """Return kind, shape and range of each field of the state."""
 
     def initial_state(self, rng: NoiseSource) -> StateT:
-        """Return a new state, with noise already in it."""
+        """Return a new state, with noise already in it.
+
+        Args:
+            rng: Source of the noise.
+        """
 
     def batch(self, *args: Any, **kwargs: Any) -> Any:
         """Return checked input for ``update``, or raise InvalidBatch with a row number, never an item.
 
         Its ``wipe()`` overwrites the copies that panstream made, not the caller's own arrays.
+
+        Args:
+            args: The input, as the algorithm takes it.
+            kwargs: Further input.
         """
 
     def update(self, state: StateT, batch: Any, rng: NoiseSource) -> None:
-        """Apply one batch to the state, in place: one atomic step."""
+        """Apply one batch to the state, in place: one atomic step.
+
+        Args:
+            state: The state, which is changed.
+            batch: What `batch` has returned.
+            rng: Source of the noise.
+        """
 
     def release(self, state: StateT, rng: NoiseSource) -> Estimate:
-        """Draw release noise, return the estimate, and count the release."""
+        """Draw release noise, return the estimate, and count the release.
+
+        Args:
+            state: The state.
+            rng: Source of the noise.
+        """
 
     def refresh(self, state: StateT, rng: NoiseSource) -> None:
-        """Restore the guarantee for one more copy after an announced intrusion."""
+        """Restore the guarantee for one more copy after an announced intrusion.
+
+        Args:
+            state: The state, which is changed.
+            rng: Source of the noise.
+        """
 
     def error_bound(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``."""
@@ -114,7 +138,11 @@ class Algorithm(Protocol[StateT]):
     @overload
     def start(self, rng: NoiseSource) -> StateT: ...
     def start(self, rng: NoiseSource | None = None) -> Monitor[StateT] | StateT:
-        """Return a running `Monitor`; with a noise source, only the state."""
+        """Return a running `Monitor`; with a noise source, only the state.
+
+        Args:
+            rng: Noise for tests; the monitor's claims then say that there is no privacy.
+        """
         if rng is not None:
             return self.initial_state(rng)
         from panstream.core.monitor import Monitor
@@ -136,10 +164,21 @@ class Continual(Protocol[SeenT]):
     """An algorithm that releases at every tick."""
 
     def tick(self, state: SeenT, rng: NoiseSource) -> Estimate:
-        """Close the slot and return the estimate so far."""
+        """Close the slot and return the estimate so far.
+
+        Args:
+            state: The state, which is changed.
+            rng: Source of the noise.
+        """
 
     def tick_many(self, state: SeenT, values: Any, rng: NoiseSource) -> Estimates:
-        """Take one value per slot, close each, and return all estimates."""
+        """Take one value per slot, close each, and return all estimates.
+
+        Args:
+            state: The state, which is changed.
+            values: A value per slot.
+            rng: Source of the noise.
+        """
 
 
 def is_continual(algorithm: object) -> bool:

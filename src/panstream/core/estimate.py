@@ -55,7 +55,13 @@ class Estimate:
 
     @classmethod
     def clipped(cls, unbiased: float, support: tuple[float, float], **rest: Any) -> Estimate:
-        """Return an estimate whose value is ``unbiased``, clipped to ``support``."""
+        """Return an estimate whose value is ``unbiased``, clipped to ``support``.
+
+        Args:
+            rest: Further fields of the estimate.
+            unbiased: The value before clipping.
+            support: The public bounds.
+        """
         value = min(max(unbiased, support[0]), support[1])
         return cls(value=value, unbiased=unbiased, support=support, **rest)
 
@@ -87,13 +93,23 @@ class Estimate:
         return self.value if math.isnan(self.unbiased) else self.unbiased
 
     def within(self, lower: float, upper: float) -> Estimate:
-        """Return the same answer with narrower public bounds."""
+        """Return the same answer with narrower public bounds.
+
+        Args:
+            lower: Smallest possible value.
+            upper: Largest possible value.
+        """
         support = max(self.support[0], lower), min(self.support[1], upper)
         value = min(max(self.unclipped, support[0]), support[1])
         return replace(self, value=value, unbiased=self.unclipped, support=support)
 
     def scaled(self, factor: float, name: str) -> Estimate:
-        """Return the same answer in another unit (a density as a number of users, say)."""
+        """Return the same answer in another unit (a density as a number of users, say).
+
+        Args:
+            factor: What value, error and bounds are multiplied by.
+            name: What is estimated now.
+        """
         checks.require_positive(factor=factor)
         rule = self.interval_rule
 
@@ -115,6 +131,9 @@ class Estimate:
         """Return plain JSON values; a number that does not exist (no data yet, no point, an open end) is null.
 
         ``description`` is included where a number with an interval does not express the answer.
+
+        Args:
+            level: Confidence level of the interval.
         """
         claim = self.claim.to_json()
         words = {} if self.description is None else {"description": self.description}

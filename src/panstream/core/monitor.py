@@ -95,13 +95,18 @@ class Monitor(Generic[StateT]):
 
     @clears_registers
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Apply a batch: all of it, or none of it and an error."""
+        """Apply a batch: all of it, or none of it and an error.
+
+        Args:
+            args: The input, as the algorithm's `batch` takes it.
+            kwargs: Further input.
+        """
         self.state  # noqa: B018  (raises if a merge consumed it)
         self._apply(self.algorithm.batch(*args, **kwargs))
 
     @clears_registers
     def apply(self, batch: Any) -> None:
-        """Apply a batch that ``algorithm.batch`` has checked, and wipe it."""
+        """Apply a ``batch`` that ``algorithm.batch`` has checked, and wipe it."""
         self._apply(batch)
 
     def _apply(self, batch: Any) -> None:
@@ -131,7 +136,11 @@ class Monitor(Generic[StateT]):
 
     @clears_registers
     def tick_many(self, values: Any) -> Estimates:
-        """Apply one value per slot and publish after each; faster than `update` and `tick` in turn."""
+        """Apply one value per slot and publish after each; faster than `update` and `tick` in turn.
+
+        Args:
+            values: A value per slot.
+        """
         algorithm = self._continual()
         with self._publishing(), self._step() as rng:
             estimates: Estimates = algorithm.tick_many(self.state, values, rng)
@@ -167,7 +176,11 @@ class Monitor(Generic[StateT]):
 
     @clears_registers
     def merge(self, other: Monitor[StateT]) -> Monitor[StateT]:
-        """Return the merged monitor; both inputs are consumed."""
+        """Return the merged monitor; both inputs are consumed.
+
+        Args:
+            other: A monitor of the same algorithm.
+        """
         if not isinstance(self.algorithm, _Mergeable):
             raise NotSupported(f"{type(self.algorithm).__name__} states cannot be merged")
         if other is self:
@@ -200,7 +213,13 @@ class Monitor(Generic[StateT]):
 
     @classmethod
     def from_bytes(cls, data: bytes, *, rng: NoiseSource | None = None, verify_checksum: bool = True) -> Self:
-        """Restore a monitor from `to_bytes`, with its id and its count of releases."""
+        """Restore a monitor from `to_bytes`, with its id and its count of releases.
+
+        Args:
+            data: The stored bytes.
+            rng: Noise for tests; claims then say that there is no privacy.
+            verify_checksum: Whether the bytes end with a checksum.
+        """
         header, _ = codec.read_header(data, checked=verify_checksum)
         algorithm = algorithm_from_header(header)
         identity = codec.read_identity(header)

@@ -56,32 +56,65 @@ class Shardable(Algorithm[StateT], Protocol[StateT]):
 
     @abstractmethod
     def initial_cells(self, count: int, rng: NoiseSource) -> StateT:
-        """Return a state of ``count`` untouched cells."""
+        """Return a state of ``count`` untouched cells.
+
+        Args:
+            rng: Source of the noise.
+            count: Number of cells.
+        """
 
     @abstractmethod
     def cell_updates(self, batch: Any, scratch: Scratch) -> Iterator[Touches]:
         """Yield the updates of a checked batch, block by block, in arrays that the next block may overwrite.
 
         Cells beyond the last are not sampled. Columns may be omitted at the end if they are 0.
+
+        Args:
+            batch: The checked batch.
+            scratch: Working memory that is wiped.
         """
 
     @abstractmethod
     def apply_updates(self, state: StateT, touches: Touches, rng: NoiseSource) -> None:
-        """Apply updates to the cells of a state or shard, in row order."""
+        """Apply updates to the cells of a state or shard, in row order.
+
+        Args:
+            state: The state or shard.
+            touches: Updates of its cells.
+            rng: Source of the noise.
+        """
 
     def mark_cells(self, batch: Any, marks: NDArray[np.uint8], scratch: Scratch) -> None:
-        """Set ``marks`` to 1 at the cells that a checked batch touches."""
+        """Set ``marks`` to 1 at the cells that a checked batch touches.
+
+        Args:
+            batch: The checked batch.
+            scratch: Working memory that is wiped.
+            marks: The dense vector, which is changed.
+        """
         from panstream.primitives.kernels.hashing.cell_marks import mark_inside
 
         for cells, *_ in self.cell_updates(batch, scratch):
             mark_inside(marks, cells)
 
     def apply_marked(self, state: StateT, marks: NDArray[np.uint8], rng: NoiseSource) -> None:
-        """Apply updates of all marked cells, if `is_idempotent`; ``marks`` may be longer than the state."""
+        """Apply updates of all marked cells, if `is_idempotent`; ``marks`` may be longer than the state.
+
+        Args:
+            state: The state or shard.
+            rng: Source of the noise.
+            marks: The dense vector that `mark_cells` has written.
+        """
         raise NotSupported(f"{type(self).__name__} must know more than which cells are touched")
 
     def refresh_shard(self, state: StateT, count: int, rng: NoiseSource) -> None:
-        """Refresh a shard of ``count`` cells; whether that is allowed is checked by ``refresh``."""
+        """Refresh a shard of ``count`` cells; whether that is allowed is checked by ``refresh``.
+
+        Args:
+            state: The shard.
+            rng: Source of the noise.
+            count: Number of its cells.
+        """
         raise NotSupported(f"{type(self).__name__} cannot be refreshed")
 
     def initial_state(self, rng: NoiseSource) -> StateT:
@@ -113,15 +146,29 @@ class ShardableTables(Algorithm[StateT], Protocol[StateT]):
 
     @abstractmethod
     def table_offsets(self, local_tables: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
-        """Return, for every array, the indices along its first axis that a shard has."""
+        """Return, for every array, the indices along its first axis that a shard has.
+
+        Args:
+            local_tables: Numbers of the shard's tables.
+        """
 
     @abstractmethod
     def zero_tables(self, local_tables: NDArray[np.int64]) -> StateT:
-        """Return a shard of zeros without noise, in which rows of an open batch are summed."""
+        """Return a shard of zeros without noise, in which rows of an open batch are summed.
+
+        Args:
+            local_tables: Numbers of the shard's tables.
+        """
 
     @abstractmethod
     def accumulate(self, state: StateT, batch: Any, scratch: Scratch) -> None:
-        """Add a checked batch to a state of all tables."""
+        """Add a checked batch to a state of all tables.
+
+        Args:
+            state: The state.
+            batch: The checked batch.
+            scratch: Working memory that is wiped.
+        """
 
     @property
     def update_columns(self) -> tuple[np.dtype[Any], ...]:
@@ -133,7 +180,12 @@ class ShardableTables(Algorithm[StateT], Protocol[StateT]):
 
     @abstractmethod
     def to_update_columns(self, batch: Any, scratch: Scratch) -> Iterator[Touches]:
-        """Yield the rows of a checked batch in these columns, equal ones merged; the receiver wipes them."""
+        """Yield the rows of a checked batch in these columns, equal ones merged; the receiver wipes them.
+
+        Args:
+            batch: The checked batch.
+            scratch: Working memory that is wiped.
+        """
 
     @abstractmethod
     def apply_update_columns(
@@ -144,11 +196,23 @@ class ShardableTables(Algorithm[StateT], Protocol[StateT]):
         chosen: NDArray[np.int64],
         scratch: Scratch,
     ) -> None:
-        """Add the ``chosen`` rows to the tables of a shard."""
+        """Add the ``chosen`` rows to the tables of a shard.
+
+        Args:
+            state: The shard.
+            local_tables: Numbers of its tables.
+            columns: What `to_update_columns` has yielded.
+            scratch: Working memory that is wiped.
+            chosen: Which rows to add.
+        """
 
     @abstractmethod
     def estimate(self, state: StateT) -> Estimate:
-        """Return the answer from tables that include their release noise."""
+        """Return the answer from tables that include their release noise.
+
+        Args:
+            state: The state.
+        """
 
 
 def is_shardable(algorithm: Any) -> bool:

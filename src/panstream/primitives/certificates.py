@@ -44,7 +44,12 @@ class Authority:
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, *, hosts: tuple[str, ...] = ("127.0.0.1", "localhost")) -> Identity:
-        """Write a certificate and key for a party; ``name`` is what the other side checks."""
+        """Write a certificate and key for a party; ``name`` is what the other side checks.
+
+        Args:
+            hosts: Names and addresses at which the party is reached.
+            name: The party's name.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]

@@ -154,11 +154,11 @@ def choose_windows(
         while windows[question] < len(candidates) and price(question, windows[question])[2] > account.limit:
             windows[question] += 1
     while cost(windows) > account.limit:
-        asked = [question for question, window in enumerate(windows) if window < len(tables[question])]
-        movable = [question for question in asked if windows[question] + 1 < len(tables[question])]
-        if not asked:
+        in_use = [question for question, window in enumerate(windows) if window < len(tables[question])]
+        movable = [question for question in in_use if windows[question] + 1 < len(tables[question])]
+        if not in_use:
             break
-        windows[max(movable or asked, key=per_weight)] += 1
+        windows[max(movable or in_use, key=per_weight)] += 1
     for question in sorted(range(len(tables)), key=lambda question: (_min_price(known, question), question)):
         for window in range(windows[question]):
             earlier = [*windows[:question], window, *windows[question + 1 :]]

@@ -183,7 +183,13 @@ class Claim:
 
     @classmethod
     def of_rows(cls, epsilon: float, rows: int | None, **rest: Any) -> Self:
-        """Return the claim about one event, or about a user of at most ``rows`` rows, each with an equal loss."""
+        """Return the claim about one event, or about a user of at most ``rows`` rows, each with an equal loss.
+
+        Args:
+            epsilon: Loss of one event.
+            rest: Further fields of the claim.
+            rows: Most rows of a user; None for a claim about an event.
+        """
         note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
         defaults: dict[str, Any] = {
             "unit": "event" if rows is None else "user",
@@ -203,21 +209,37 @@ class Claim:
         return math.isfinite(self.epsilon)
 
     def with_public(self, *facts: str) -> Self:
-        """Return the claim with further facts about the stream declared public."""
+        """Return the claim with further facts about the stream declared public.
+
+        Args:
+            facts: The facts, as sentences.
+        """
         return replace(self, public=self.public + facts)
 
     def assuming(self, assumption: str) -> Self:
-        """Return the claim under one more assumption."""
+        """Return the claim under one more assumption.
+
+        Args:
+            assumption: The assumption, as a sentence.
+        """
         return replace(self, assumption=_with_text(self.assumption, assumption))
 
     def without_memory(self, reason: str) -> Self:
-        """Return the claim with no copy of memory covered."""
+        """Return the claim with no copy of memory covered.
+
+        Args:
+            reason: Why it is not covered.
+        """
         locations = tuple(location for location in self.locations if location != "memory")
         intrusions = self.intrusions if locations else Intrusions(unannounced=0)
         return replace(self, locations=locations, intrusions=intrusions, note=_with_text(self.note, reason))
 
     def without_privacy(self, reason: str) -> Self:
-        """Return the claim with epsilon = inf, for runs with a noise source that is not secure."""
+        """Return the claim with epsilon = inf, for runs with a noise source that is not secure.
+
+        Args:
+            reason: Why there is no privacy.
+        """
         return replace(self, epsilon=math.inf, event_epsilon=None, note=reason)
 
     def to_json(self) -> dict[str, Any]:

@@ -100,7 +100,12 @@ class Ledger:
         self._entries = list(entries)
 
     def charge(self, name: str, claim: Claim) -> None:
-        """Add the claim's loss under ``name``, or raise `BudgetExhausted` and change nothing."""
+        """Add the claim's loss under ``name``, or raise `BudgetExhausted` and change nothing.
+
+        Args:
+            claim: The claim.
+            name: What the charge is called.
+        """
         self.check(claim, name)
         self._entries.append((name, claim))
 
@@ -108,6 +113,10 @@ class Ledger:
         """Raise `BudgetExhausted` if charging ``claim`` would exceed a limit of any unit it touches.
 
         Raise its subclass `UnboundedLoss` if the total would have no bound.
+
+        Args:
+            name: What the error message calls the charge.
+            claim: The claim.
         """
         entries = [*self._entries, (name, claim)]
         for kind in self._kinds(entries) if self._limits else ():
@@ -129,7 +138,13 @@ class Ledger:
     def total(
         self, unit: Unit, adjacency: Adjacency = "add-remove", window: float | None = None
     ) -> tuple[float, float]:
-        """Return the (epsilon, delta) that one unit can have lost; epsilon is inf where it is not bounded."""
+        """Return the (epsilon, delta) that one unit can have lost; epsilon is inf where it is not bounded.
+
+        Args:
+            unit: The unit, such as "user".
+            adjacency: How neighbouring inputs differ.
+            window: Length of the windows that the charges are about; None for charges about all rows.
+        """
         total = self._total(unit, adjacency, window, self._entries)
         return total.epsilon, total.delta
 
@@ -138,7 +153,12 @@ class Ledger:
         return tuple(self._total(*kind, self._entries) for kind in self._kinds(self._entries))
 
     def limit(self, unit: Unit, adjacency: Adjacency = "add-remove") -> float | None:
-        """Return the declared limit, or ``None``."""
+        """Return the declared limit, or ``None``.
+
+        Args:
+            unit: The unit, such as "user".
+            adjacency: How neighbouring inputs differ.
+        """
         return self._limits.get((unit, adjacency))
 
     def _kinds(self, entries: Sequence[Charge]) -> list[tuple[Unit, Adjacency, float | None]]:
@@ -192,7 +212,11 @@ class Ledger:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ledger:
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote.
+
+        Args:
+            data: Plain values.
+        """
         try:
             limits = {(unit, adjacency): float(limit) for unit, adjacency, limit in data["limits"]}
             entries = [_charge(*row) for row in data["entries"]]

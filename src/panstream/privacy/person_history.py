@@ -134,20 +134,20 @@ class AskedQuery:
 
 
 def worst_total(
-    asked: Sequence[AskedQuery], period: float, limit: float | None = None, delta: float = 0.0, announced: int = 0
+    queries: Sequence[AskedQuery], period: float, limit: float | None = None, delta: float = 0.0, announced: int = 0
 ) -> PersonTotal:
     """Return the total of the period in which a person can lose the most.
 
     Args:
-        asked: All queries, those that are over too.
+        queries: All queries, those that are over too.
         period: Seconds of the period.
         limit: The declared budget, if there is one.
         delta: The declared delta.
         announced: How many copies were announced.
     """
     empty = PersonTotal(period=period, shares=(), limit=limit, delta=delta, copies=1 + announced)
-    bounded = [query for query in asked if math.isfinite(query.share.epsilon)]
-    unbounded = tuple(query.share for query in asked if math.isinf(query.share.epsilon))
+    bounded = [query for query in queries if math.isfinite(query.share.epsilon)]
+    unbounded = tuple(query.share for query in queries if math.isinf(query.share.epsilon))
     pure = None if any(query.share.delta for query in bounded) else _worst(bounded, empty, _worst_pure)
     worst = pure
     if pure is None or delta:
@@ -157,7 +157,7 @@ def worst_total(
     return replace(worst, shares=(*worst.shares, *unbounded))
 
 
-def _worst(asked: Sequence[AskedQuery], empty: PersonTotal, worst_of: _WorstOf) -> PersonTotal:
+def _worst(queries: Sequence[AskedQuery], empty: PersonTotal, worst_of: _WorstOf) -> PersonTotal:
     """Return the worst total of all periods, by the rule for those whose numbers of windows are given as columns.
 
     Periods that begin between two changes of what is asked, and end before the next, are bounded by the most windows
@@ -165,25 +165,25 @@ def _worst(asked: Sequence[AskedQuery], empty: PersonTotal, worst_of: _WorstOf) 
     leaves.
     """
     period = empty.period
-    changes = sorted({time for query in asked for time in (query.begin, query.end) if time is not None})
+    changes = sorted({time for query in queries for time in (query.begin, query.end) if time is not None})
     edges = sorted({edge for change in changes for edge in (change - period, change)})
     segments = list(zip([-math.inf, *edges], [*edges, math.inf], strict=True))
     best = empty
     for low, high in segments:
         whole = any(low <= change - period < high or low < change <= high for change in changes)
-        starts = _candidates(asked, period, low, high) if whole and math.isfinite(high - low) else None
+        starts = _candidates(queries, period, low, high) if whole and math.isfinite(high - low) else None
         if starts is None:
-            counts = np.array([[query.most_windows((low, high), period)] for query in asked]).reshape(len(asked), 1)
+            counts = np.array([[query.most_windows((low, high), period)] for query in queries]).reshape(len(queries), 1)
         else:
-            counts = np.stack([query.windows_met(starts, period) for query in asked])
-        total = worst_of(asked, counts, empty)
+            counts = np.stack([query.windows_met(starts, period) for query in queries])
+        total = worst_of(queries, counts, empty)
         best = max(best, total, key=lambda candidate: (candidate.epsilon, candidate.stated_delta))
     return best
 
 
-def _candidates(asked: Iterable[AskedQuery], period: float, low: float, high: float) -> NDArray[np.float64] | None:
+def _candidates(queries: Iterable[AskedQuery], period: float, low: float, high: float) -> NDArray[np.float64] | None:
     """Return where periods begin that differ in the windows that they meet; None if they are too many."""
-    lengths = {query.window for query in asked if query.window is not None}
+    lengths = {query.window for query in queries if query.window is not None}
     if sum(2 * (high - low) / length for length in lengths) > _MOST_CANDIDATES:
         return None
     edges = [np.array([low, high])]
@@ -198,12 +198,12 @@ def _candidates(asked: Iterable[AskedQuery], period: float, low: float, high: fl
     return np.concatenate([ordered, between])
 
 
-def _worst_pure(asked: Sequence[AskedQuery], counts: NDArray[np.int64], empty: PersonTotal) -> PersonTotal:
+def _worst_pure(queries: Sequence[AskedQuery], counts: NDArray[np.int64], empty: PersonTotal) -> PersonTotal:
     """Return the worst total by Theorem 1, which adds up; of states that were lost, one start's are copied."""
     size = counts.shape[1]
     answers = np.zeros(size)
     copies: dict[int | None, NDArray[np.float64]] = {}
-    for query, met in zip(asked, counts, strict=True):
+    for query, met in zip(queries, counts, strict=True):
         shares = {int(n): query.shortened(int(n)) for n in np.unique(met) if n}
         of_answers = {n: share.of_answers for n, share in shares.items()}
         of_copy = {n: float(share.of_copy) for n, share in shares.items()}
@@ -213,10 +213,10 @@ def _worst_pure(asked: Sequence[AskedQuery], counts: NDArray[np.int64], empty: P
     stored = copies.pop(None, np.zeros(size))
     losses = answers + stored + np.max([*copies.values(), np.zeros(size)], axis=0)
     worst = [int(n) for n in counts[:, int(np.argmax(losses))]]
-    return replace(empty, shares=_shares(asked, worst), delta=0.0)
+    return replace(empty, shares=_shares(queries, worst), delta=0.0)
 
 
-def _worst_at_delta(asked: Sequence[AskedQuery], counts: NDArray[np.int64], empty: PersonTotal) -> PersonTotal:
+def _worst_at_delta(queries: Sequence[AskedQuery], counts: NDArray[np.int64], empty: PersonTotal) -> PersonTotal:
     """Return the worst total at a delta; all starts' states are taken for copied.
 
     Totals at a few orders are upper bounds of the true ones, which are computed from the largest bound down until no
@@ -226,34 +226,34 @@ def _worst_at_delta(asked: Sequence[AskedQuery], counts: NDArray[np.int64], empt
     size = different.shape[1]
     divergences = np.zeros((size, _ORDERS.size))
     added, deltas, fixed = (np.zeros(size) for _ in range(3))
-    for query, met in zip(asked, different, strict=True):
+    for query, met in zip(queries, different, strict=True):
         numbers, index = np.unique(met, return_inverse=True)
         shares = [query.shortened(int(n)) for n in numbers if n]
         zeros = int(numbers[0] == 0) if numbers.size else 0
-        each = np.zeros((numbers.size, _ORDERS.size))
-        each[zeros:] = share_divergences(shares, _ORDERS, empty.copies)
-        divergences += each[index]
-        of_each = np.array([*[(0.0, 0.0, 0.0)] * zeros, *((s.epsilon, s.delta, s.own_delta) for s in shares)])
-        for sums, column in zip((added, deltas, fixed), of_each.reshape(-1, 3).T, strict=True):
+        by_number = np.zeros((numbers.size, _ORDERS.size))
+        by_number[zeros:] = share_divergences(shares, _ORDERS, empty.copies)
+        divergences += by_number[index]
+        of_number = np.array([*[(0.0, 0.0, 0.0)] * zeros, *((s.epsilon, s.delta, s.own_delta) for s in shares)])
+        for sums, column in zip((added, deltas, fixed), of_number.reshape(-1, 3).T, strict=True):
             sums += column[index]
     allowed = np.full(size, empty.delta) if empty.delta else deltas
-    left = np.maximum(allowed - fixed, 0.0)
+    remaining = np.maximum(allowed - fixed, 0.0)
     with np.errstate(divide="ignore"):
-        bounds = (divergences + conversion(_ORDERS, left[:, np.newaxis])).min(axis=1)
+        bounds = (divergences + conversion(_ORDERS, remaining[:, np.newaxis])).min(axis=1)
     bounds = np.where(deltas <= allowed, np.minimum(bounds, added), bounds) * (1.0 + 1e-9) + 1e-9
     best = empty
     for index in np.argsort(-bounds, kind="stable"):
         if bounds[index] < best.epsilon:
             break
-        met = [(query, int(n)) for query, n in zip(asked, different[:, index], strict=True) if n]
+        met = [(query, int(n)) for query, n in zip(queries, different[:, index], strict=True) if n]
         total = replace(empty, shares=tuple(query.shortened(n) for query, n in met))
         best = max(best, total, key=lambda candidate: (candidate.epsilon, candidate.stated_delta))
     return best
 
 
-def _shares(asked: Sequence[AskedQuery], counts: Sequence[int]) -> tuple[PersonShare, ...]:
+def _shares(queries: Sequence[AskedQuery], counts: Sequence[int]) -> tuple[PersonShare, ...]:
     """Return what each query takes if it meets so many windows; of states that were lost, one start's are copied."""
-    met = [(query, query.shortened(count)) for query, count in zip(asked, counts, strict=True) if count]
+    met = [(query, query.shortened(count)) for query, count in zip(queries, counts, strict=True) if count]
     lost = {query.start for query, _ in met if query.start is not None}
     copied = max(
         lost, key=lambda start: sum(share.of_copy for query, share in met if query.start == start), default=None

@@ -151,7 +151,11 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         return state
 
     def batch(self, values: Any) -> GridBatch:
-        """Check events of the open slot, one per row."""
+        """Check events of the open slot, one per row.
+
+        Args:
+            values: The values, one per row.
+        """
         return self.grid.read(values)
 
     def update(self, state: _LeastSquaresState, batch: GridBatch, rng: NoiseSource) -> None:
@@ -166,7 +170,13 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         return self.release(state, rng)
 
     def tick_many(self, state: _LeastSquaresState, values: Any, rng: NoiseSource) -> Estimates:
-        """Take the total of every slot, close each, and return all estimates."""
+        """Take the total of every slot, close each, and return all estimates.
+
+        Args:
+            state: The state, which is changed.
+            values: The total of every slot.
+            rng: Source of the noise.
+        """
         totals = self.grid.read_totals(values, MAX_STEPS)
         try:
             self.require_slots(state.ticks, len(totals))

@@ -141,7 +141,13 @@ class _Moments(GridTree):
         return self.from_totals(self.engine.totals(state), what, self.engine.law(state.epoch))
 
     def from_totals(self, total: NDArray[np.float64], what: str, law: Law) -> Estimate:
-        """Return the same from the sums of all parts, their variance last; ``law`` is that of the newest draws."""
+        """Return the same from the sums of all parts, their variance last; ``law`` is that of the newest draws.
+
+        Args:
+            total: The sums of all parts, and their variance.
+            what: The answer to compute, such as "mean", "sum" or "count".
+            law: The noise of the newest draws.
+        """
         if self.replaces:
             raise NotSupported('other moments than its own need adjacency="add-remove"')
         if what == "mean":
@@ -268,6 +274,11 @@ class ContinualMean(_Moments):
         """Return the error of the mean of ``events`` values that is exceeded with probability at most ``beta``.
 
         Without ``events``, or with too few for the noise, it is the whole range.
+
+        Args:
+            ticks: Number of slots; the horizon by default.
+            beta: Probability of a larger error.
+            events: Number of values.
         """
         span = self.upper - self.lower
         unit = float(self.steps)
@@ -358,6 +369,11 @@ class ContinualVariance(_Moments):
         """Return the error of the variance of ``events`` values that is exceeded with probability at most ``beta``.
 
         Without ``events``, or with too few for the noise, it is the largest possible variance.
+
+        Args:
+            ticks: Number of slots; the horizon by default.
+            beta: Probability of a larger error.
+            events: Number of values.
         """
         max_variance = self.support[1]
         unit = float(self.steps) ** 2

@@ -151,19 +151,33 @@ class PartialSumCounter(Ticker[TickState]):
 
     @abstractmethod
     def initialize(self, state: TickState, rng: NoiseSource) -> None:
-        """Open the first accumulators of an empty state, and add their noise."""
+        """Open the first accumulators of an empty state, and add their noise.
+
+        Args:
+            state: The state, which is changed.
+            rng: Source of the noise.
+        """
 
     def close(self, state: TickState, slots: SlotBatch, rng: NoiseSource) -> None:
         """Fill and close the slots; the caller, ``advance``, increments the time.
 
         Not abstract: a counter whose draws have more than one distribution overrides ``advance``, which multiplies
         draws by a single variance.
+
+        Args:
+            state: The state, which is changed.
+            slots: The total of every slot.
+            rng: Source of the noise.
         """
         raise NotImplementedError
 
     @abstractmethod
     def answer(self, state: TickState) -> CounterAnswer:
-        """Return the answer after the slots closed so far, from released numbers only."""
+        """Return the answer after the slots closed so far, from released numbers only.
+
+        Args:
+            state: The state.
+        """
 
     @property
     def grid(self) -> Grid:
@@ -219,7 +233,13 @@ class PartialSumCounter(Ticker[TickState]):
     def advance(
         self, state: TickState, totals: NDArray[np.int64], rng: NoiseSource
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Add each total to a slot and close it; return the answers in steps and their variances, slot by slot."""
+        """Add each total to a slot and close it; return the answers in steps and their variances, slot by slot.
+
+        Args:
+            state: The state, which is changed.
+            totals: The total of every slot.
+            rng: Source of the noise.
+        """
         slots = SlotBatch(totals, np.empty(totals.size), np.empty(totals.size))
         for start in range(0, totals.size, _CHUNK):
             piece = slots.piece(start, start + _CHUNK)

@@ -151,7 +151,12 @@ class RangeHistogram(GridTree):
         return replace(self.at(state, self.quantile), released=released)
 
     def at(self, state: TreeState, quantile: float) -> Estimate:
-        """Return any quantile after the last tick, from public numbers, without further loss."""
+        """Return any quantile after the last tick, from public numbers, without further loss.
+
+        Args:
+            state: The state.
+            quantile: The quantile, between 0 and 1.
+        """
         checks.require_fraction(quantile=quantile)
         return self.from_totals(self.engine.totals(state), quantile, self.engine.law(state.epoch))
 
@@ -165,7 +170,13 @@ class RangeHistogram(GridTree):
         return np.concatenate(sizes)
 
     def from_totals(self, total: NDArray[np.float64], quantile: float, law: Law) -> Estimate:
-        """Return a quantile from the counts of all nodes, with their variance last."""
+        """Return a quantile from the counts of all nodes, with their variance last.
+
+        Args:
+            total: The counts of all nodes, and their variance.
+            quantile: The quantile, between 0 and 1.
+            law: The noise of the newest draws.
+        """
         value, error = self._read_off(total[:-1], quantile, total[-1])
         is_finite = math.isfinite(value)
         extreme = (
@@ -200,7 +211,11 @@ class RangeHistogram(GridTree):
         return f"{words} (95%)"
 
     def counts(self, state: TreeState) -> NDArray[np.float64]:
-        """Return the consistent counts of all cells after the last tick, from numbers that are public already."""
+        """Return the consistent counts of all cells after the last tick, from numbers that are public already.
+
+        Args:
+            state: The state.
+        """
         return _consistent_cells(self.engine.totals(state)[:-1], self.branching, self.depth)
 
     def error_bound(self, *, beta: float, ticks: int | None = None) -> float:
@@ -209,6 +224,10 @@ class RangeHistogram(GridTree):
         It is a number of values: at most that many lie between an answer and the true quantile. No weight of a draw in
         the count below an edge exceeds 1, so Chernoff's bound holds with f times the draws of a node; ``beta`` is
         divided by the number of edges (union bound).
+
+        Args:
+            ticks: Number of slots; the horizon by default.
+            beta: Probability of a larger error.
         """
         worst = float(_edge_variances(self.branching, self.depth)[0].max())
         return self.error_in_steps(beta / self.cells, ticks, worst)

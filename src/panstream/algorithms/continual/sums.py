@@ -52,7 +52,12 @@ class ContinualCount(Tree):
         return GridBatch.integers(values, name="events", lower=-SLOT_TOTAL, upper=SLOT_TOTAL)
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
-        """Check events of the open slot: their number, or one row each."""
+        """Check events of the open slot: their number, or one row each.
+
+        Args:
+            values: How many events there were, or one row each.
+            users: The users of the events, if their number is bounded.
+        """
         counted = isinstance(values, int | np.integer) and not isinstance(values, bool)
         if not counted or users is not None or self.one_step_ticks:
             return Tree.batch(self, values, users=users)

@@ -119,7 +119,12 @@ class Ticker(Algorithm[StateT]):
 
     @abstractmethod
     def tick(self, state: StateT, rng: NoiseSource) -> Estimate:
-        """Close the slot and return the estimate so far."""
+        """Close the slot and return the estimate so far.
+
+        Args:
+            state: The state, which is changed.
+            rng: Source of the noise.
+        """
 
     def check(self) -> None:
         """Raise InvalidParameter if a parameter of the subclass is out of range."""

@@ -149,14 +149,27 @@ class Tree(Ticker[TreeState]):
 
     @abstractmethod
     def read(self, values: Any) -> GridBatch:
-        """Return the checked rows of a batch, one event each."""
+        """Return the checked rows of a batch, one event each.
+
+        Args:
+            values: The values of the batch, as `batch` takes them.
+        """
 
     def read_slots(self, values: Any) -> GridBatch:
-        """Return the checked values of whole slots, one per slot."""
+        """Return the checked values of whole slots, one per slot.
+
+        Args:
+            values: A value per slot.
+        """
         return self.read(values)
 
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
-        """Write what each row adds to a leaf."""
+        """Write what each row adds to a leaf.
+
+        Args:
+            rows: The checked rows.
+            leaves: Where to write.
+        """
         leaves[:, 0] = rows
 
     def add_up(self, rows: NDArray[np.int64], total: NDArray[np.int64]) -> None:
@@ -303,7 +316,13 @@ class Tree(Ticker[TreeState]):
         return np.zeros(self.width)
 
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
-        """Return values and standard errors, slot by slot, from the estimated sums of all parts."""
+        """Return values and standard errors, slot by slot, from the estimated sums of all parts.
+
+        Args:
+            sums: The estimated sum of every part; the last axis is that of the slots.
+            variances: Their variances.
+            events: The estimated number of events.
+        """
         return sums[:, 0] * self.scale, np.sqrt(variances) * self.scale
 
     def describe(self, value: float, error: float, law: Law, released: tuple[int, ...], slots: int) -> Estimate:

@@ -180,7 +180,11 @@ class SetBitCounter(Ticker[SetBitState]):
 
     @abstractmethod
     def decode(self, seen: PublicView) -> Estimate:
-        """Return the estimate from public numbers."""
+        """Return the estimate from public numbers.
+
+        Args:
+            seen: What has been published so far.
+        """
 
     @property
     def pays_per_release(self) -> bool:

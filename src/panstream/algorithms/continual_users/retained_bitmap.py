@@ -200,7 +200,11 @@ class RetainedBitmap(Ticker[RetainedState]):
         )
 
     def batch(self, ids: Any) -> ItemBatch:
-        """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
+        """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column.
+
+        Args:
+            ids: The ids, one per row.
+        """
         return items(ids)
 
     def update(self, state: RetainedState, batch: ItemBatch, rng: NoiseSource) -> None:
@@ -237,7 +241,13 @@ class RetainedBitmap(Ticker[RetainedState]):
         return self._count(state)
 
     def tick_many(self, state: RetainedState, values: Sequence[Any], rng: NoiseSource) -> Estimates:
-        """Take the ids of one window after another, close each, and return how many users they had."""
+        """Take the ids of one window after another, close each, and return how many users they had.
+
+        Args:
+            state: The state, which is changed.
+            values: The ids of each window.
+            rng: Source of the noise.
+        """
         self.require_slots(state.ticks, len(values))
         estimates: list[Estimate] = []
         batches: list[ItemBatch] = []
@@ -308,12 +318,22 @@ class RetainedBitmap(Ticker[RetainedState]):
         return math.sqrt(max(float(weights @ covariance @ weights), 0.25))
 
     def expected_estimate(self, ticks: int, users: float) -> Estimate:
-        """Return the number of a window in which every level is as full as expected."""
+        """Return the number of a window in which every level is as full as expected.
+
+        Args:
+            ticks: Number of windows, on which it does not depend.
+            users: How many users the window has.
+        """
         moments = self.moments()
         return Likelihood(moments, moments.at(users)[0]).estimate(self.claim(), ())
 
     def error_bound(self, *, beta: float, users: float | None = None) -> float:
-        """Return the error of a window's count that is exceeded with probability at most ``beta``."""
+        """Return the error of a window's count that is exceeded with probability at most ``beta``.
+
+        Args:
+            users: Number of users in the window.
+            beta: Probability of a larger error.
+        """
         from panstream.algorithms.distinct.likelihood import count_error_bound
 
         return count_error_bound(self.moments().relative_error, self.expected if users is None else users, beta)

@@ -122,7 +122,11 @@ class CroppedMean(Shardable[Any]):
         return CroppedState(counters=counters, bits=bits, released=0)
 
     def batch(self, ids: Any) -> PresenceBatch:
-        """Check ids; every row is one arrival."""
+        """Check ids; every row is one arrival.
+
+        Args:
+            ids: The ids, one per row.
+        """
         return self.presence.batch(ids)
 
     def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:

@@ -66,7 +66,14 @@ class GraphDensity(Presence):
         return replace(Presence.claim(self), unit="edge", public=("the vertices, the sample of edges and its key",))
 
     def batch(self, edges: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
-        """Check edges given as pairs, as a two-column array, or as (sources, targets) of two arrays."""
+        """Check edges given as pairs, as a two-column array, or as (sources, targets) of two arrays.
+
+        Args:
+            edges: The edges; each is an arrival.
+            weight: +1 for arrivals and -1 for deletions, one for all edges or one each.
+            insert: Edges that arrive.
+            delete: Edges that are deleted.
+        """
         indices = [None if pairs is None else self._edge_indices(pairs) for pairs in (edges, insert, delete)]
         copies = [array for array in indices if array is not None]
         try:

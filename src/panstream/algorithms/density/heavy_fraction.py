@@ -172,7 +172,11 @@ class HeavyFraction(Shardable[_HeavyState]):
         )
 
     def batch(self, ids: Any) -> PresenceBatch:
-        """Check ids; every row is one arrival."""
+        """Check ids; every row is one arrival.
+
+        Args:
+            ids: The ids, one per row.
+        """
         return self.high.batch(ids)
 
     def cell_updates(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:

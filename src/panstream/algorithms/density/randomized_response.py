@@ -93,7 +93,12 @@ class RandomizedResponse:
             return self.draw(answers, rng)
 
     def draw(self, answers: Any, rng: NoiseSource) -> NDArray[np.uint8]:
-        """Return one perturbed response per answer, with coins from ``rng``."""
+        """Return one perturbed response per answer, with coins from ``rng``.
+
+        Args:
+            answers: The true answers, 0 or 1.
+            rng: Source of the coins.
+        """
         bits, copied = integers(answers, name="answers", lower=0, upper=1)
         try:
             absent, present = self.coins
@@ -121,7 +126,12 @@ class RandomizedResponse:
         return self.estimate_from_count(int(values.sum()), int(values.size))
 
     def estimate_from_count(self, ones: int, count: int) -> Estimate:
-        """Return the same from the number of ones among ``count`` responses."""
+        """Return the same from the number of ones among ``count`` responses.
+
+        Args:
+            ones: How many of them are 1.
+            count: Number of responses.
+        """
         checks.require_at_least(1, count=count)
         checks.require_integer_in_range(0, count, ones=ones)
         absent, present = (float(coin) for coin in self.coins)
@@ -143,7 +153,12 @@ class RandomizedResponse:
         return math.sqrt(absent * present / count) / (present - absent)
 
     def error_bound(self, count: int, *, beta: float) -> float:
-        """Return the error that is exceeded with probability at most about ``beta``, by the normal approximation."""
+        """Return the error that is exceeded with probability at most about ``beta``, by the normal approximation.
+
+        Args:
+            count: Number of respondents.
+            beta: Probability of a larger error.
+        """
         checks.require_probability(beta=beta)
         return self._half_width(count)(1.0 - beta)
 

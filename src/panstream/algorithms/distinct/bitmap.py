@@ -75,11 +75,19 @@ class Bitmap(SiteBitmap):
         return (self.law.epsilon_state,)
 
     def batch(self, ids: Any) -> ItemBatch:
-        """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
+        """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column.
+
+        Args:
+            ids: The ids, one per row.
+        """
         return items(ids)
 
     def route(self, ids: Any) -> NDArray[np.int64]:
-        """Return for every row the shard, in 0..shards-1, that its user belongs to."""
+        """Return for every row the shard, in 0..shards-1, that its user belongs to.
+
+        Args:
+            ids: The ids, one per row.
+        """
         batch = items(ids)
         shards = np.empty(len(batch), np.int64)
         done = 0
@@ -95,7 +103,14 @@ class Bitmap(SiteBitmap):
     def merge(
         self, mine: BitState, other: Any, theirs: BitState, rng: NoiseSource
     ) -> tuple[Bitmap | MergedBitmap, BitState]:
-        """Return the union of routed shards, or the noisy OR of sites with the same cells; inputs are wiped."""
+        """Return the union of routed shards, or the noisy OR of sites with the same cells; inputs are wiped.
+
+        Args:
+            mine: State of this algorithm.
+            other: The other site's algorithm.
+            theirs: Its state.
+            rng: Source of the noise.
+        """
         self.require_compatible(mine, other, theirs)
         if isinstance(other, Bitmap) and not set(self.table.owned) & set(other.table.owned):
             return self._union(mine, other, theirs)

@@ -120,7 +120,15 @@ class MergedBitmap(BitmapCounter):
     def of(
         cls, mine: Any, my_state: BitState, other: Any, their_state: BitState, rng: NoiseSource
     ) -> tuple[MergedBitmap, BitState]:
-        """Return the noisy OR of two bitmaps over the same cells, and wipe both."""
+        """Return the noisy OR of two bitmaps over the same cells, and wipe both.
+
+        Args:
+            mine: One site's algorithm.
+            my_state: Its state.
+            other: The other site's algorithm.
+            their_state: Its state.
+            rng: Source of the noise.
+        """
         from panstream.primitives.kernels.algorithms.packed_bits import noisy_or as combine
 
         if mine.table.owned != other.table.owned:
@@ -146,7 +154,11 @@ class MergedBitmap(BitmapCounter):
         return merged, BitState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
 
     def batch(self, ids: Any) -> ItemBatch:
-        """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
+        """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column.
+
+        Args:
+            ids: The ids, one per row.
+        """
         return items(ids)
 
     def refresh(self, state: BitState, rng: NoiseSource) -> None:
@@ -154,7 +166,14 @@ class MergedBitmap(BitmapCounter):
         raise NotSupported("a merged bitmap cannot be refreshed; refresh the sites before they are merged")
 
     def merge(self, mine: BitState, other: Any, theirs: BitState, rng: NoiseSource) -> tuple[MergedBitmap, BitState]:
-        """Return the noisy OR with a further site or merged bitmap; inputs are wiped."""
+        """Return the noisy OR with a further site or merged bitmap; inputs are wiped.
+
+        Args:
+            mine: State of this algorithm.
+            other: The other site's algorithm.
+            theirs: Its state.
+            rng: Source of the noise.
+        """
         self.require_compatible(mine, other, theirs)
         return MergedBitmap.of(self, mine, other, theirs, rng)
 

@@ -141,16 +141,28 @@ class Sketch:
         return self._union([self])
 
     def union(self, *others: Sketch) -> Estimate:
-        """Return how many distinct users came in any of the windows."""
+        """Return how many distinct users came in any of the windows.
+
+        Args:
+            others: Sketches of other windows with the same parameters.
+        """
         return self._union([self, *others])
 
     def intersection(self, other: Sketch) -> Estimate:
-        """Return how many users came in both windows."""
+        """Return how many users came in both windows.
+
+        Args:
+            other: A sketch of another window with the same parameters.
+        """
         fit = self._fit(other)
         return self._of_pair(other, fit, (1.0, 1.0, -1.0), "users of both")
 
     def difference(self, other: Sketch) -> Estimate:
-        """Return how many users came in this window and not in the other."""
+        """Return how many users came in this window and not in the other.
+
+        Args:
+            other: A sketch of another window with the same parameters.
+        """
         fit = self._fit(other)
         return self._of_pair(other, fit, (0.0, -1.0, 1.0), "users of the first only")
 
@@ -176,6 +188,9 @@ class Sketch:
     @classmethod
     def from_bytes(cls, data: bytes) -> Sketch:
         """Read what `to_bytes` wrote.
+
+        Args:
+            data: The bytes.
 
         Raises:
             InvalidBytes: The bytes are damaged, or are not a sketch.

@@ -134,7 +134,11 @@ class SketchBitmap(BitmapCounter):
         return WindowLoss(joint=coins.joint_loss, answers=coins.published_loss, unused=coins.unused_loss)
 
     def batch(self, ids: Any) -> ItemBatch:
-        """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
+        """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column.
+
+        Args:
+            ids: The ids, one per row.
+        """
         return items(ids)
 
     def update(self, state: BitState, batch: ItemBatch, rng: NoiseSource) -> None:
@@ -163,7 +167,11 @@ class SketchBitmap(BitmapCounter):
         raise NotSupported("a window that is published as a sketch has no budget for an announced intrusion")
 
     def count(self, bits: NDArray[np.uint8]) -> Estimate:
-        """Return the number of users from published cells."""
+        """Return the number of users from published cells.
+
+        Args:
+            bits: The published cells.
+        """
         from panstream.primitives.kernels.algorithms.packed_bits import count_set_bits
 
         none = np.empty((0, bits.size), np.uint8)

@@ -55,7 +55,13 @@ class TogglingBitmap(SiteBitmap):
         return bitmap_split(self.epsilon, self.buckets, self.levels, self._tuned_for, self.releases, self.announced, 2)
 
     def batch(self, ids: Any = None, *, insert: Any = None, delete: Any = None) -> ItemBatch:
-        """Check ids to toggle, or ``insert=`` and ``delete=``, of one kind; all of them toggle."""
+        """Check ids to toggle, or ``insert=`` and ``delete=``, of one kind; all of them toggle.
+
+        Args:
+            ids: The ids, one per row.
+            insert: Ids that arrive, one per row.
+            delete: Ids that are deleted, one per row.
+        """
         if ids is not None and (insert is not None or delete is not None):
             raise InvalidBatch("give either ids or insert= and delete=")
         if ids is None and insert is None and delete is None:

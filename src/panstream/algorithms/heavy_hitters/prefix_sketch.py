@@ -214,7 +214,7 @@ class FrequentItems(ShardableTables[FrequentState]):
                 rng.add_discrete_laplace(flat, law)
 
     def batch(self, names: Any) -> ItemBatch:
-        """Check names, one per row: strings, bytes or integers, in a list, NumPy, Arrow, pandas or polars column."""
+        """Check ``names``, one per row: strings, bytes or integers in a list, NumPy, Arrow, pandas or polars column."""
         return items(names, name="names")
 
     def update(self, state: FrequentState, batch: ItemBatch, rng: NoiseSource) -> None:
@@ -324,7 +324,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         return answer
 
     def read(self, levels: NDArray[np.int32], rows: NDArray[np.int32], *, draws: int) -> ItemEstimates:
-        """Return the answer from published tables with ``draws`` draws of noise in every cell."""
+        """Return the answer from published tables, ``levels`` and ``rows``, with ``draws`` draws of noise in a cell."""
         level_sd, row_sd = (math.sqrt(draws * law.variance) for law in self.laws)
         tables = ReleasedTables(
             levels=levels,
@@ -365,7 +365,7 @@ class FrequentItems(ShardableTables[FrequentState]):
     def merge(
         self, mine: FrequentState, other: Any, theirs: FrequentState, rng: NoiseSource
     ) -> tuple[FrequentItems, FrequentState]:
-        """Return the sum of two sites' tables; both inputs are wiped."""
+        """Return the sum of ``mine`` and ``theirs``, of the site ``other``; both are wiped. ``rng`` is not used."""
         if other != self:
             raise MergeError("sites must be built with the same parameters")
         state = FrequentState(

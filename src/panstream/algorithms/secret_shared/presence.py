@@ -333,7 +333,14 @@ class SharedGraphDensity(SharedDensity):
         self._build_plain(GraphDensity, vertices=self.vertices)
 
     def batch(self, edges: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
-        """Check edges, as on one machine."""
+        """Check edges, as on one machine.
+
+        Args:
+            edges: The edges; each is an arrival.
+            weight: +1 for arrivals and -1 for deletions, one for all edges or one each.
+            insert: Edges that arrive.
+            delete: Edges that are deleted.
+        """
         assert isinstance(self.plain, GraphDensity)
         return self.plain.batch(edges, weight, insert=insert, delete=delete)
 

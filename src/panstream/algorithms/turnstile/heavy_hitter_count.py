@@ -90,6 +90,11 @@ class HeavyHitterCount(ModularCounter):
         """Count users with at least a 1/k share of the public ``total_weight`` (HH(k) of the paper).
 
         The total being public, neighbouring streams have the same one: the adjacency is replace.
+
+        Args:
+            k: The share is 1/k.
+            rest: Further parameters of the algorithm.
+            total_weight: Sum of all net weights, which is public.
         """
         if not 1 <= k <= total_weight:
             raise InvalidParameter(f"k must be in 1..total_weight={total_weight}, got k={k}")
@@ -239,6 +244,9 @@ class HeavyHitterCount(ModularCounter):
         """Return a bound on the expected error, up or down, from users who share a bucket, for net weights ≥ 0.
 
         F1²/(2·buckets·light·min(L, light)) with F1 the total weight                           [turnstile.md, Lemma 4]
+
+        Args:
+            total_weight: Sum of all net weights.
         """
         total = self.total_weight if total_weight is None else total_weight
         if not self.placement.open:

@@ -70,7 +70,13 @@ class InnerProduct(SignedSketch):
         return charged / self.width + noise.variance * both + self.width * noise.variance**2
 
     def batch(self, ids: Any, weight: Any = 1, *, stream: Stream) -> _TwoStreamBatch:
-        """Check ids and weights of one stream, "left" or "right"."""
+        """Check ids and weights of one stream, "left" or "right".
+
+        Args:
+            ids: The ids, one per row.
+            weight: The weight of all rows, or one each.
+            stream: "left" or "right".
+        """
         if stream not in ("left", "right"):
             raise InvalidBatch("stream must be left or right")
         rows = _TwoStreamBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)

@@ -172,6 +172,10 @@ class ProfileSketch(ModularCounter):
         """Answer a statistic from a release of this sketch, without further loss.
 
         Answers from one release share its noise: their errors are not independent.
+
+        Args:
+            release: A release.
+            statistic: The statistic to estimate.
         """
         expected = self.prime + (self.announced > 0)
         if len(release.released) != expected:
@@ -199,6 +203,10 @@ class ProfileSketch(ModularCounter):
         """Return s with sum_u N(u)·s(a + u) = f(a), and the variance of s(c) for each net weight a.
 
         N is the distribution of all start values of a counter together (turnstile.md, Theorem 3).
+
+        Args:
+            statistic: The statistic f.
+            refreshed: After how many refreshes.
         """
         wanted = statistic.at(self.weights)
         start = self.law.start
@@ -232,6 +240,10 @@ class ProfileSketch(ModularCounter):
         """Return a bound on the expected error from users who share a bucket, if |f| <= ``bound`` and f(0) = 0.
 
         1.5·bound·users·(users-1)/buckets                                                      [turnstile.md, Lemma 6]
+
+        Args:
+            users: How many users have appeared.
+            bound: Largest absolute value of the statistic.
         """
         return 1.5 * bound * users * (users - 1) / self.cells if self.placement.open else 0.0
 
@@ -240,5 +252,10 @@ class ProfileSketch(ModularCounter):
         return self.error_of(self.statistics, beta=beta)
 
     def error_of(self, statistic: Statistic, *, beta: float) -> float:
-        """Return the error of a statistic that is exceeded with probability at most ``beta``, without collisions."""
+        """Return the error of a statistic that is exceeded with probability at most ``beta``, without collisions.
+
+        Args:
+            statistic: The statistic.
+            beta: Probability of a larger error.
+        """
         return self._linear(statistic, self.announced).error(beta)

@@ -59,7 +59,12 @@ class SecondMoment(SignedSketch):
         return 2.0 * charged * truth**2 / self.width + 4.0 * noise.variance * truth + self.width * noise.of_square
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
-        """Check ids and their weights, integers from -max_weight to max_weight; a single one applies to all rows."""
+        """Check ids and their weights, integers from -max_weight to max_weight; a single one applies to all rows.
+
+        Args:
+            ids: The ids, one per row.
+            weight: The weight of all rows, or one each.
+        """
         return CounterBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
 
     def decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:

@@ -187,7 +187,13 @@ class SignedSketch(Algorithm[SketchState]):
 
     @abstractmethod
     def decode(self, sums: NDArray[np.float64], noise: CounterNoise, released: tuple[int, ...]) -> Estimate:
-        """Turn released counters, one row for each stream, into an estimate."""
+        """Turn released counters, one row for each stream, into an estimate.
+
+        Args:
+            sums: The released counters, a row for each stream.
+            noise: The noise in them.
+            released: The noisy integers from which they were computed.
+        """
 
     def _spread(self, sums: NDArray[np.float64], noise: CounterNoise, level: float) -> Spread:
         """Return how unevenly ids are distributed over the released counters.         [turnstile.md, Lemma 8]"""
@@ -256,7 +262,11 @@ class SignedSketch(Algorithm[SketchState]):
                 add_signed(counters[side], cells, weights)
 
     def counters_of(self, batch: CounterBatch) -> slice:
-        """Return which counters the stream of a batch has."""
+        """Return which counters the stream of a batch has.
+
+        Args:
+            batch: The checked batch.
+        """
         return slice(None)
 
     def release(self, state: SketchState, rng: NoiseSource) -> Estimate:

@@ -31,7 +31,11 @@ class Statistic:
     function: Callable[[NDArray[np.int64]], NDArray[np.generic]]
 
     def at(self, weights: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the function's values; raise InvalidParameter unless they are finite numbers."""
+        """Return the function's values; raise InvalidParameter unless they are finite numbers.
+
+        Args:
+            weights: Net weights, one per user.
+        """
         values = np.asarray(self.function(weights), np.float64)
         if values.shape != weights.shape or not np.isfinite(values).all():
             raise InvalidParameter(f"the function of {self.name!r} must return one finite number for every net weight")
@@ -39,7 +43,12 @@ class Statistic:
 
     @classmethod
     def cropped_moment(cls, order: float, crop: int) -> Self:
-        """Return the sum of min(|a|, crop)**order."""
+        """Return the sum of min(|a|, crop)**order.
+
+        Args:
+            order: The power.
+            crop: Larger net weights count as this one.
+        """
         if not order > 0 or crop < 1:
             raise InvalidParameter(f"order and crop must be positive, got order={order}, crop={crop}")
         return cls(

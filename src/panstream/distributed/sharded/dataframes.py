@@ -102,7 +102,7 @@ def run(
         releases: dict[str, list[Any]] = {}
         for release in engine.log.history():
             releases.setdefault(release.query, []).append(release)
-        return releases if history else {query: found[-1] for query, found in releases.items()}
+        return releases if history else {query: answers[-1] for query, answers in releases.items()}
 
 
 def distinct(

@@ -28,7 +28,12 @@ class InProcessTwoPartyTransport:
         yield self.ask
 
     def ask(self, first: bool, message: bytearray) -> bytearray:
-        """Return a participant's answer to a message."""
+        """Return a participant's answer to a message.
+
+        Args:
+            first: Whether the first participant is asked.
+            message: The message.
+        """
         return (self.first if first else self.second).answer(message)
 
     def close(self) -> None:

@@ -64,6 +64,11 @@ class TwoPartyMonitor:
 
         An update that failed may count or not. With increasing ``sequence`` numbers, a new monitor can send it again,
         and it counts once.
+
+        Args:
+            rows: The rows, as the statistic's `batch` takes them.
+            options: Further input of `batch`.
+            sequence: Number of the batch; by default one more than the last.
         """
         if sequence is not None and sequence < 0:
             raise InvalidParameter(f"sequence must be at least 0, got sequence={sequence}")

@@ -85,6 +85,10 @@ class RowSchema:
 
         Where no column is needed, as for COUNT(*), the first one is read: its length is the number of rows.
 
+        Args:
+            stream: The declared stream.
+            needed: Names of the columns that queries use; all of them by default.
+
         Raises:
             InvalidParameter: A needed column is not declared.
         """
@@ -104,20 +108,37 @@ class RowSchema:
         return pa.schema([(name, arrow_type(kind)) for name, kind in self.columns.items()])
 
     def type_error_code(self, name: str) -> int:
-        """Return the code of a row whose value in a column is not of its declared type."""
+        """Return the code of a row whose value in a column is not of its declared type.
+
+        Args:
+            name: Name of the column.
+        """
         return len(_FAULTS) + 2 * list(self.columns).index(name)
 
     def missing_code(self, name: str) -> int:
-        """Return the code of a row that has NULL in the user column."""
+        """Return the code of a row that has NULL in the user column.
+
+        Args:
+            name: Name of the column.
+        """
         return self.type_error_code(name) + 1
 
     def mark(self, codes: Codes, bad: Mask | None, code: int) -> None:
-        """Store a fault of some rows in ``codes``; a row keeps its first one."""
+        """Store a fault of some rows in ``codes``; a row keeps its first one.
+
+        Args:
+            bad: Which rows have the fault; None if no row has.
+            code: The code of the fault.
+            codes: The fault of every row, which is changed.
+        """
         if bad is not None:
             codes[bad & (codes == 0)] = code
 
     def reason(self, code: int) -> str:
         """Return the message for a code: the column and the rule, never the value.
+
+        Args:
+            code: The code of the fault.
 
         >>> schema = RowSchema(columns={"age": "int"})
         >>> schema.reason(schema.type_error_code("age"))

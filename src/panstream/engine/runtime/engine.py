@@ -136,7 +136,7 @@ class Engine:
         self._files.close()
 
     def declare(self, *intakes: Intake) -> None:
-        """Declare how rows will arrive; every later claim lists what that makes public."""
+        """Declare how rows will arrive (``intakes``); every later claim lists what that makes public."""
         self._declared = True
         self._checkpoint.intakes = [intake for intake in INTAKES if intake in {*intakes, *self._checkpoint.intakes}]
         self._publish_facts()
@@ -172,11 +172,11 @@ class Engine:
         return tuple(self._checkpoint.intrusions)
 
     def running_query(self, name: str) -> RunningQuery:
-        """Return a query's state and schedule."""
+        """Return the state and schedule of the query called ``name``."""
         return self._queries[self.config.query(name).name]
 
     def release_count(self, name: str) -> int:
-        """Return how many releases a query has made, over all windows and restarts."""
+        """Return how many releases the query called ``name`` has made, over all windows and restarts."""
         query = self.running_query(name)
         return query.prior_releases + query.release_count
 
@@ -186,7 +186,7 @@ class Engine:
         return self._wall.jumped
 
     def is_applied(self, producer: str | None, sequence: int) -> bool:
-        """Return whether the batch ``sequence`` of a producer, or a later one, was applied already."""
+        """Return whether the batch ``sequence`` of ``producer``, or a later one, was applied already."""
         return producer is not None and self.last_sequence(producer) >= sequence
 
     @property
@@ -209,7 +209,7 @@ class Engine:
         return self._checkpoint.producers
 
     def close_producer(self, token: str, name: str) -> None:
-        """Close a producer and forget its position; later batches under its id are rejected."""
+        """Close the producer ``name`` of a ``token`` and forget its position; later batches of it are rejected."""
         self.forget_producers([self._checkpoint.producers.close(token, name)])
 
     def _check_clock(self) -> None:
@@ -219,16 +219,16 @@ class Engine:
         self.names.publish(release_timestamp(now))
 
     def forget_producers(self, producer_keys: Collection[str]) -> None:
-        """Delete the positions of some producers."""
+        """Delete the positions of the producers with these ``producer_keys``."""
         for producer_key in producer_keys:
             self._checkpoint.applied_batches.pop(producer_key, None)
 
     def last_sequence(self, producer: str) -> int:
-        """Return the number of a producer's last applied batch, -1 before the first."""
+        """Return the number of the last applied batch of ``producer``, -1 before the first."""
         return self._checkpoint.applied_batches.get(producer, -1)
 
     def apply(self, rows: RowBatch, *, commit: bool = True) -> BatchResult:
-        """Apply a micro-batch completely, or raise and apply nothing.
+        """Apply a micro-batch (``rows``) completely, or raise and apply nothing.
 
         Without ``commit`` the batch is not durable, and due releases are not published, until ``commit()`` is called:
         several batches can share one write. The row numbers in the result are for the sender only.
@@ -273,7 +273,7 @@ class Engine:
             self._commit_as_configured()
 
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
-        """End a step of a live stream: draw due releases and commit, whether or not rows came; see ``commit``."""
+        """End a step of a live stream: draw due releases and commit, rows or not; for ``durable`` see `commit`."""
         with self._fail_stop():
             self._freeze_clock()
             self._check_clock()
@@ -305,7 +305,7 @@ class Engine:
             self.publish_names()
 
     def release(self, name: str) -> list[Release]:
-        """Answer a query without schedule now and wait for its names to be decoded.
+        """Answer the query called ``name``, which has no schedule, now and wait for its names to be decoded.
 
         Raises:
             BudgetExhausted: All paid releases were made.
@@ -316,7 +316,7 @@ class Engine:
         return [self.log.find(release) or release if release.unread else release for release in drawn]
 
     def draw(self, name: str) -> list[Release]:
-        """Answer like `release`, but do not wait for names to be decoded."""
+        """Answer the query called ``name`` like `release`, but do not wait for names to be decoded."""
         self._require_usable()
         query = self.running_query(name)
         already_drawn = len(self._drawn)
@@ -333,7 +333,7 @@ class Engine:
             self.commit()
 
     def announce_intrusion(self, copy: CopyTime = NOT_KNOWN) -> list[RefreshOutcome]:
-        """Refresh the copied states, record and return the verdicts, and commit; a copy in the future is refused."""
+        """Refresh the copied states, record and return the verdicts, and commit; refuse a future time of ``copy``."""
         copy.check_past(self.exposure.clock())
         with self._fail_stop():
             states = self.exposure.announce(copy, live=self.by_clock)

@@ -155,7 +155,7 @@ class Federation:
     def ask(
         self, question: Question, kind: type[AnswerT], check: Callable[[AnswerT, HolderInfo], None]
     ) -> list[tuple[HolderInfo, AnswerT]]:
-        """Ask all holders; return (holder, answer) of those whose answer passed ``check``.
+        """Ask all a ``question`` for a ``kind`` of answer; return (holder, answer) of those that passed ``check``.
 
         ``check`` rejects an answer by raising InvalidParameter, which drops the holder.
         """
@@ -166,7 +166,7 @@ class Federation:
         return [(self._present[index], answer) for index, answer in answers.items()]
 
     def sums(self, noise: Noise, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> SummedTables:
-        """Ask for noisy tables and add them up. ``clip`` cuts every holder's negatives first, which biases the sum.
+        """Ask for ``tables`` with ``noise`` and add them up; ``clip`` cuts holders' negatives, which biases the sum.
 
         A method that asks for the same tables twice must name the ``part`` of the run: an equal question gets the
         stored answer, with the same noise.
@@ -211,7 +211,7 @@ class Federation:
         )
 
     def secure_sums(self, tables: Sequence[Table], *, colluders: int | None = None) -> SummedTables:
-        """Ask for tables that can be read only as a sum, with the noise of one holder; see federated.secure_sums.
+        """Ask for ``tables`` that can be read only as a sum, whichever ``colluders`` holders help the analyst.
 
         A holder that fails in the first round (keys, free of charge) is dropped and the round is repeated without it.
         A failure in the second round leaves masks that nobody can remove: the run raises FederationAborted, and another
@@ -237,7 +237,7 @@ class Federation:
         return sums
 
     def all_tables(self, degree: int, budget: float) -> list[Table]:
-        """Return the tables of all sets of ``degree + 1`` attributes (or of all attributes), at equal shares."""
+        """Return the tables of all sets of ``degree + 1`` attributes (or of all), at equal shares of ``budget``."""
         size = min(degree + 1, len(self.domain))
         count = math.comb(len(self.domain), size)
         assert count < 1 << 20, "too many tables"
@@ -254,9 +254,10 @@ class Federation:
         assumption: str = "",
         **facts: Any,
     ) -> FederatedModel:
-        """Return the result of a run in which each holder spent at most (epsilon, delta) under ``assumption``.
+        """Return ``network``, by ``method``, of a run in which each holder spent at most (``epsilon``, ``delta``).
 
-        The claim is the worst over the holders; one whose noise came from a test generator voids it.
+        The claim is the worst over the holders; one whose noise came from a test generator voids it. It rests
+        on ``assumption``; ``facts`` are further public facts about the run.
         """
         present = self.holders
         holder_claim = record_claim(

@@ -49,7 +49,11 @@ class FederatedPairs:
             raise InvalidParameter("colluders is for secure sums: give secure=True too")
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask one question (two with ``secure``: keys first), then fit a mixture to the sums."""
+        """Ask one question (two with ``secure``: keys first), then fit a mixture to the sums.
+
+        Args:
+            federation: The holders.
+        """
         domain = federation.domain
         if len(domain) < 2:
             raise InvalidParameter("all pairs need two attributes or more")

@@ -59,7 +59,11 @@ class IndependentMarginals:
         checks.require_finite(epsilon=self.epsilon)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask one question for all margins and return the product of their posterior means."""
+        """Ask one question for all margins and return the product of their posterior means.
+
+        Args:
+            federation: The holders.
+        """
         domain = federation.domain
         budget = zcdp_rho(self.epsilon, self.delta) if self.delta else self.epsilon
         shares = _size_shares(domain.sizes) if self.by_size else [1 / len(domain)] * len(domain)
@@ -112,7 +116,11 @@ class GaussianSums:
         checks.require_probability(delta=self.delta)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask one question; with ``degree=1`` fit a forest to posterior pairs, else smooth and search greedily."""
+        """Ask one question; with ``degree=1`` fit a forest to posterior pairs, else smooth and search greedily.
+
+        Args:
+            federation: The holders.
+        """
         domain = federation.domain
         tables = federation.all_tables(self.degree, zcdp_rho(self.epsilon, self.delta))
         sums = federation.sums("gaussian", tables)
@@ -187,7 +195,11 @@ class FederatedTree:
             raise InvalidParameter("margins and pairs together must leave something for the edges")
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask three questions; only the first if there is one attribute, or if no pair could exceed the noise."""
+        """Ask three questions; only the first if there is one attribute, or if no pair could exceed the noise.
+
+        Args:
+            federation: The holders.
+        """
         domain = federation.domain
         rho = zcdp_rho(self.epsilon, self.delta)
         first = self._first_share(domain, federation.records, len(federation.holders), rho)

@@ -106,6 +106,9 @@ class Holder:
 
         It never raises for a bad question: an answer of kind `Refused` gives the reason. Checks that need no record
         come first, so a refusal depends on the question and the ledger only.
+
+        Args:
+            data: The encoded question.
         """
         name = digest(data)
         try:

@@ -110,6 +110,14 @@ class HolderLedger:
 
         ``assumption`` is what ``loss`` rests on; it is stored with the charge.
 
+        Args:
+            question: Digest of the question.
+            kind: Type of the question.
+            run: Label of the run.
+            loss: What the answer costs.
+            draw: Draws the answer.
+            assumption: What the loss rests on.
+
         Raises:
             BudgetExhausted: the charge would exceed the budget; nothing is stored.
             StoreError: the commit failed; nothing was answered.
@@ -146,6 +154,10 @@ class HolderLedger:
     def open(self, question: str, make: Callable[[], tuple[bytes, bytes]]) -> bytes:
         """Return the stored key announcement of a secure sum, or make a one-time secret with one and store both.
 
+        Args:
+            question: Digest of the question.
+            make: Makes the one-time secret and its announcement.
+
         Raises:
             InvalidParameter: 1,000 sums are open already.
             StoreError: the row could not be written.
@@ -164,7 +176,11 @@ class HolderLedger:
         return answer
 
     def take_secret(self, question: str) -> bytes:
-        """Return the one-time secret of an open sum and delete it; call it inside the transaction of `answer_once`."""
+        """Return the one-time secret of an open sum and delete it; call it inside the transaction of `answer_once`.
+
+        Args:
+            question: Digest of the question.
+        """
         row = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
         if row is None or row[0] is None:
             raise InvalidParameter("this sum was never opened here, or it is already closed")

@@ -70,7 +70,12 @@ class Roster:
             raise InvalidParameter("a member's public key must have 32 bytes")
 
     def problem(self, name: str, question: JoinSum | SubmitSum) -> str | None:
-        """Return why the holder ``name`` does not take part in a sum, or None if it does."""
+        """Return why the holder ``name`` does not take part in a sum, or None if it does.
+
+        Args:
+            question: The question about the sum.
+            name: The holder's own name.
+        """
         if self.members.get(name) != self.key.public_key().public_bytes_raw():
             return f"the roster must list {name} itself with the public half of its own key"
         unknown = [member for member in question.members if member not in self.members]
@@ -83,11 +88,23 @@ class Roster:
         return None
 
     def sign(self, opened: str, name: str, key: bytes) -> bytes:
-        """Sign a one-time key for the sum with this digest."""
+        """Sign a one-time key for the sum with this digest.
+
+        Args:
+            opened: Digest of the sum.
+            name: The holder's name.
+            key: Its one-time key.
+        """
         return self.key.sign(_statement(opened, name, key))
 
     def verify(self, opened: str, name: str, opening: KeyAnnouncement) -> bytes:
-        """Return a member's one-time key; raise InvalidParameter unless its pinned key signed it for this sum."""
+        """Return a member's one-time key; raise InvalidParameter unless its pinned key signed it for this sum.
+
+        Args:
+            opened: Digest of the sum.
+            name: The member's name.
+            opening: What the member has sent.
+        """
         key = bytes.fromhex(opening.key)
         signature = bytes.fromhex(opening.signature)
         try:

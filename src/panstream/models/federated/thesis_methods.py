@@ -110,7 +110,11 @@ class NoisyStatistics(_SumMethod):
         checks.require_integer_in_range(1, 8, degree=self.degree)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask one question (two with ``secure``: keys first), then learn structure and parameters from the sums."""
+        """Ask one question (two with ``secure``: keys first), then learn structure and parameters from the sums.
+
+        Args:
+            federation: The holders.
+        """
         sets = [table.attributes for table in federation.all_tables(self.degree, self.epsilon)]
         sums, assumption = self._ask_sums(federation, sets)
         tables = sums.lookup()
@@ -145,7 +149,11 @@ class DistributedParameters(_SumMethod):
         topological_order(self.parents)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask one question (two with ``secure``: keys first) and fit the tables of the given structure."""
+        """Ask one question (two with ``secure``: keys first) and fit the tables of the given structure.
+
+        Args:
+            federation: The holders.
+        """
         sums, assumption = self._ask_sums(federation, largest_families(self.parents))
         network = fit_tables(federation.domain, self.parents, sums.lookup())
         return self._finish(federation, network, "distributed parameters", assumption)
@@ -196,7 +204,11 @@ class MajorityVoting(_TwoStageMethod):
     """
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask N - 1 times for a vote and once for tables."""
+        """Ask N - 1 times for a vote and once for tables.
+
+        Args:
+            federation: The holders.
+        """
         count = len(federation.domain)
         placed = [self.root]
         agreed = 0
@@ -243,7 +255,11 @@ class NoisyModel(_TwoStageMethod):
     rng_factory: Callable[[], NoiseSource] = field(default=NoiseSource, compare=False)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask one question for the local models and fit a network to records sampled from them."""
+        """Ask one question for the local models and fit a network to records sampled from them.
+
+        Args:
+            federation: The holders.
+        """
         domain = federation.domain
         question = LocalModel(
             run=federation.run,
@@ -310,7 +326,11 @@ class AverageScores(_TwoStageMethod):
             raise InvalidParameter(f"average must be mean or median, got average={self.average!r}")
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask one question for scores and one for tables."""
+        """Ask one question for scores and one for tables.
+
+        Args:
+            federation: The holders.
+        """
         families = _all_families(len(federation.domain), self.degree)
         question = LocalScores(
             run=federation.run, domain=federation.schema, families=tuple(families), epsilon=self.split * self.epsilon

@@ -37,7 +37,11 @@ class Model(ABC):
 
     @abstractmethod
     def log_likelihoods(self, records: Records) -> NDArray[np.float64]:
-        """Return log2 of the probability of each record; -inf for one that cannot occur."""
+        """Return log2 of the probability of each record; -inf for one that cannot occur.
+
+        Args:
+            records: Records of the same domain.
+        """
 
     def marginal(self, attributes: Sequence[int]) -> NDArray[np.float64]:
         """Return the exact joint distribution of some attributes, one axis each, by variable elimination."""

@@ -106,11 +106,19 @@ class Bins:
         return date.fromordinal(int(number)).isoformat() if self.dates else f"{number:.12g}"
 
     def number(self, value: Any) -> float:
-        """Return a value as a number, a date as its proleptic ordinal; raise ValueError for anything else."""
+        """Return a value as a number, a date as its proleptic ordinal; raise ValueError for anything else.
+
+        Args:
+            value: A number, or a date as text.
+        """
         return _day(value) if self.dates else float(value)
 
     def codes(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the category of each number; -1 for NaN and, without ``clip``, for numbers beyond the edges."""
+        """Return the category of each number; -1 for NaN and, without ``clip``, for numbers beyond the edges.
+
+        Args:
+            values: The numbers.
+        """
         edges = np.asarray(self.edges)
         codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
         last = self.count - 1
@@ -129,6 +137,11 @@ class Bins:
 
         A bin without end is sampled log-uniformly up to the tail, or gives its finite edge. Codes of neither a bin nor
         an atom give None.
+
+        Args:
+            codes: The categories.
+            within: A range that the values must lie in, if there is one.
+            shares: For each value a number from 0 up to 1, the part of the bin below it.
         """
         low, high = (np.array([self._ends(code, within)[side] for code in range(self.count)]) for side in (0, 1))
         code = np.minimum(np.asarray(codes, np.int64), self.count - 1)
@@ -171,7 +184,11 @@ class Bins:
         return max(low, within[0]), min(high, within[1])
 
     def covered(self, within: Within) -> NDArray[np.float64]:
-        """Return the fraction of each category, bins and then atoms, that lies in a range."""
+        """Return the fraction of each category, bins and then atoms, that lies in a range.
+
+        Args:
+            within: The range.
+        """
         parts = []
         for code in range(self.count):
             (whole_low, whole_high), (low, high) = self._ends(code, EVERYWHERE), self._ends(code, within)

@@ -108,7 +108,7 @@ class Budget(ABC):
 
     @abstractmethod
     def weight(self, cells: float) -> float:
-        """Return the weight of a table: shares in proportion to it minimise the absolute noise of all tables."""
+        """Return the weight of a table of ``cells`` cells: shares in proportion to it minimise the noise of all."""
 
     @abstractmethod
     def size(self, share: Fraction, cells: int) -> float:
@@ -116,7 +116,7 @@ class Budget(ABC):
 
     @abstractmethod
     def useful(self, share: Fraction, records: int) -> float:
-        """Return the largest number of cells at which a table that costs ``share`` is still useful."""
+        """Return the largest useful number of cells of a table of ``records`` records that costs ``share``."""
 
     @abstractmethod
     def parts(self) -> dict[str, float]:
@@ -165,7 +165,7 @@ class Budget(ABC):
     def measure_all(
         self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, rng: NoiseSource
     ) -> list[NoisyTable]:
-        """Return the one-way tables of all attributes with noise that costs ``share`` in all."""
+        """Return the tables of ``counts`` with noise from ``rng`` that costs ``share`` in all, for ``purpose``."""
         parts = split_proportionally(share, [self.weight(table.size) for table in counts])
         return [
             self.measure(purpose, (attribute,), table, part, rng)
@@ -184,7 +184,7 @@ class Budget(ABC):
         return 1.0 / float(self._rate(share, sensitivity))
 
     def expected_noise_shift(self, sizes: Sequence[int]) -> float:
-        """Return half the mean absolute noise of all one-way tables together, if they get the full budget."""
+        """Return half the mean absolute noise of all tables of these ``sizes`` together, at the full budget."""
         shares = split_proportionally(Fraction(1), [self.weight(size) for size in sizes])
         return math.fsum(size * self.size(share, size) / 2.0 for size, share in zip(sizes, shares, strict=True))
 

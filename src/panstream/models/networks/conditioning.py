@@ -54,11 +54,21 @@ class ConditionedModel:
     within: dict[str, Within]
 
     def marginal(self, attributes: Sequence[int]) -> NDArray[np.float64]:
-        """Return the exact joint distribution of some attributes, one axis each."""
+        """Return the exact joint distribution of some attributes, one axis each.
+
+        Args:
+            attributes: Positions or names of the attributes.
+        """
         return self.network.marginal([attribute + self.hidden for attribute in attributes])
 
     def draw(self, size: int, rng: NoiseSource, *, independent: bool = False) -> Records:
-        """Sample records that agree with the evidence; balanced, or independent of each other."""
+        """Sample records that agree with the evidence; balanced, or independent of each other.
+
+        Args:
+            size: Number of records.
+            rng: Source of the draws.
+            independent: Whether the records are independent of each other.
+        """
         drawn = (sample if independent else balanced_sample)(self.network, size, rng)
         return Records(self.domain, drawn.codes[self.hidden :])
 

@@ -129,11 +129,11 @@ class Domain:
         raise InvalidParameter(f"there is no attribute {name!r}; the domain has {', '.join(self.names)}")
 
     def labels(self, position: int) -> tuple[str, ...]:
-        """Return the categories of one attribute, in the order of their codes."""
+        """Return the categories of the attribute at ``position``, in the order of their codes."""
         return self.attributes[position].labels
 
     def code(self, position: int, label: str) -> int:
-        """Return the code of a label of one attribute; raise InvalidParameter if it is not declared."""
+        """Return the code of a ``label`` of the attribute at ``position``; raise InvalidParameter if there is none."""
         attribute = self.attributes[position]
         try:
             return attribute.labels.index(label)
@@ -141,7 +141,7 @@ class Domain:
             raise InvalidParameter(f"{attribute.name!r} has no category of this name") from None
 
     def shape(self, positions: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the table of these attributes; raise InvalidParameter above 2^27 cells."""
+        """Return the shape of the table of the attributes at ``positions``; raise InvalidParameter above 2^27 cells."""
         if len(set(positions)) != len(positions) or not all(0 <= position < len(self) for position in positions):
             raise InvalidParameter(f"attributes must be distinct positions below {len(self)}, got {tuple(positions)}")
         shape = tuple(self.attributes[position].size for position in positions)
@@ -154,7 +154,7 @@ class Domain:
         return _domain_from(tuple(self.attributes[position] for position in positions))
 
     def preceded_by(self, name: str, labels: Sequence[str]) -> Domain:
-        """Return the domain with one more attribute before all others."""
+        """Return the domain with one more attribute, ``name`` with ``labels``, before all others."""
         return _domain_from((Attribute(name=name, labels=tuple(labels)), *self.attributes))
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class Domain:
 
     @classmethod
     def from_dict(cls, plain: Any) -> Domain:
-        """Rebuild the domain that `to_dict` described; raise InvalidBytes if it is damaged or of another version."""
+        """Rebuild a domain from the ``plain`` values of `to_dict`; raise InvalidBytes if they are damaged."""
         if not isinstance(plain, dict) or plain.get("format") != _FORMAT:
             raise InvalidBytes("this is not a domain of panstream")
         if plain.get("version") != _VERSION:
@@ -188,7 +188,7 @@ class Domain:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Domain:
-        """Read the JSON that `to_json` wrote."""
+        """Read the ``text`` that `to_json` wrote."""
         try:
             plain = json.loads(text)
         except (ValueError, RecursionError):
@@ -197,7 +197,7 @@ class Domain:
 
     @classmethod
     def load(cls, path: str | Path) -> Domain:
-        """Read a file: what `to_json` wrote, or declarations for `propose_domain` in TOML or JSON."""
+        """Read the file ``path``: what `to_json` wrote, or declarations for `propose_domain` in TOML or JSON."""
         plain = load_config_file(Path(path), "domain file")
         declared = isinstance(plain, dict) and plain.get("format") == _FORMAT
         return cls.from_dict(plain) if declared else propose_domain(plain)

@@ -109,15 +109,28 @@ class BayesianNetwork(Model):
         return sum(table.size - table.size // table.shape[-1] for table in self.tables)
 
     def family(self, position: int) -> tuple[int, ...]:
-        """Return the parents of an attribute and then the attribute itself: the axes of its table."""
+        """Return the parents of an attribute and then the attribute itself: the axes of its table.
+
+        Args:
+            position: Position of the attribute.
+        """
         return (*self.parents[position], position)
 
     def ancestors(self, positions: Collection[int]) -> set[int]:
-        """Return the attributes and all their ancestors."""
+        """Return the attributes and all their ancestors.
+
+        Args:
+            positions: Positions of the attributes.
+        """
         return ancestors(self.parents, positions)
 
     def most_probable(self, given: Evidence | None = None, *, limit: int = LARGEST_FACTOR) -> Explanation:
-        """Return the most probable explanation: the most probable record among those with the given values."""
+        """Return the most probable explanation: the most probable record among those with the given values.
+
+        Args:
+            given: For each observed attribute its label.
+            limit: Largest number of cells of a table of the computation.
+        """
         domain = self.domain
         factors = self._factors(range(len(self.domain)), self._codes(given))
         best, value = maximise(factors, domain.sizes, limit=limit)

@@ -66,6 +66,10 @@ class Records:
         Columns that the domain does not name are ignored. A value that is not declared raises InvalidBatch with its row
         number, or becomes the attribute's missing category where one is declared. Integers, also those stored as
         floats, match categories written without a decimal point.
+
+        Args:
+            domain: The attributes to read.
+            data: The columns.
         """
         columns = _named_columns(data)
         absent = [name for name in domain.names if name not in columns]
@@ -85,7 +89,12 @@ class Records:
 
     @classmethod
     def load(cls, path: str | Path, domain: Domain) -> Records:
-        """Read the declared columns of a file: CSV, TSV, JSON lines (also compressed), Parquet or Arrow."""
+        """Read the declared columns of a file: CSV, TSV, JSON lines (also compressed), Parquet or Arrow.
+
+        Args:
+            path: The file.
+            domain: The attributes to read.
+        """
         text = [attribute.name for attribute in domain.attributes if attribute.bins is None or attribute.bins.dates]
         columns = read_columns(Path(path), domain.names, text=text)
 
@@ -113,6 +122,11 @@ class Records:
         Atoms are returned as such; a bin without end is sampled up to its tail, or gives its finite edge; integers
         remain integers, as bins and as categories; dates are ISO 8601. ``within`` restricts numbers to ranges. A
         missing number is ``None``; with ``markers`` it is the label for missing values, and the column is text.
+
+        Args:
+            rng: Source of the draws.
+            within: Ranges of the numbers of some attributes, by name.
+            markers: Whether a missing number is replaced by its label.
         """
         columns: dict[str, list[object]] = {}
         for attribute, row, labels in zip(self.domain.attributes, self.codes, self.to_columns().values(), strict=True):
@@ -130,7 +144,11 @@ class Records:
         return columns
 
     def take(self, rows: ArrayLike) -> Records:
-        """Return the records of these row numbers (or where a mask is true), in this order."""
+        """Return the records of these row numbers (or where a mask is true), in this order.
+
+        Args:
+            rows: Row numbers, or a mask.
+        """
         return Records(self.domain, self.codes[:, np.asarray(rows)])
 
     def select(self, positions: Sequence[int]) -> Records:

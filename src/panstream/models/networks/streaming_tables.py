@@ -234,7 +234,11 @@ class StreamingTables(Tree):
         return math.sqrt(2 * worst * _for_records(self.domain.sizes, self.laws)[1] * math.log(2 / beta))
 
     def tables(self, state: TreeState) -> tuple[NoisyTable, ...]:
-        """Return all tables after the last tick, from released numbers: there is no further privacy loss."""
+        """Return all tables after the last tick, from released numbers: there is no further privacy loss.
+
+        Args:
+            state: The state.
+        """
         self.require_tick(state.ticks)
         sizes = self.domain.sizes
         *totals, draws = np.split(self.engine.totals(state), _ends(sizes))
@@ -249,6 +253,10 @@ class StreamingTables(Tree):
         """Return a network fitted to the tables after the last tick: released numbers only, no further privacy loss.
 
         Its number of records is the estimate of that tick, rounded.
+
+        Args:
+            state: The state.
+            rng: Source of the draws of the fit.
         """
         if rng is None:
             with NoiseSource() as fresh:
@@ -276,7 +284,14 @@ class StreamingTables(Tree):
     def merge(
         self, mine: TreeState, other: Any, theirs: TreeState, rng: NoiseSource
     ) -> tuple[StreamingTables, TreeState]:
-        """Return the sum of two sites' tables; both inputs are wiped."""
+        """Return the sum of two sites' tables; both inputs are wiped.
+
+        Args:
+            mine: State of this algorithm.
+            other: The other site's algorithm.
+            theirs: Its state.
+            rng: Source of the noise.
+        """
         if other != self:
             raise MergeError("sites must be built with the same parameters")
         if mine.ticks != theirs.ticks:

@@ -77,7 +77,13 @@ class NoiseSource:
         self.scratch.close()
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Return ``size`` independent tosses of ``coin`` as bytes 0 and 1."""
+        """Return ``size`` independent tosses of ``coin`` as bytes 0 and 1.
+
+        Args:
+            out: Where to write the bits; a new array by default.
+            coin: The coin.
+            size: Number of tosses.
+        """
         coins = self.scratch.array(size) if out is None else out[:size]
         if coin.threshold in (0, 1 << COIN_BITS):
             coins.fill(coin.threshold != 0)
@@ -92,7 +98,13 @@ class NoiseSource:
         return coins
 
     def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
-        """Replace every marked bit by an independent toss of ``coin``."""
+        """Replace every marked bit by an independent toss of ``coin``.
+
+        Args:
+            bits: The bits, which are changed.
+            marks: Which of them to draw again.
+            coin: The coin.
+        """
         if coin.threshold in (0, 1 << COIN_BITS):
             bits |= marks
             if coin.threshold == 0:
@@ -125,7 +137,11 @@ class NoiseSource:
         return out
 
     def fill_words(self, words: NDArray[np.uint64]) -> None:
-        """Fill a contiguous array with uniform 64-bit words; the caller wipes it."""
+        """Fill a contiguous array with uniform 64-bit words; the caller wipes it.
+
+        Args:
+            words: Where to write.
+        """
         self._fill(words.view(np.uint8))
 
     def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
@@ -163,6 +179,10 @@ class NoiseSource:
 
         All elements but one are drawn from ``law``; the last is minus their sum s, accepted with probability
         proportional to exp(-kappa·|s|), which is that of a further draw being at least |s|.
+
+        Args:
+            values: The integers, which are changed.
+            law: The noise.
         """
         if law.numerator is None or values.size < 2:
             return
@@ -183,6 +203,10 @@ class NoiseSource:
         """Add noise x to several tables, in place: P(x) proportional to exp(-kappa·max‖x_i‖₁), each x_i with sum 0.
 
         Exact, and for few cells; `panstream.primitives.noise.lattice_balls` documents what is not wiped.
+
+        Args:
+            tables: The tables, which are changed.
+            law: The noise.
         """
         if law.numerator is None:
             return
@@ -262,13 +286,22 @@ class NoiseSource:
         self._add_few(values, WORDS * drawn.number, add, lambda words, more: resolve_draw(law, words, more))
 
     def exponential(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
-        """Return an index i with probability proportional to exp(rate · utilities[i]): the exponential mechanism."""
+        """Return an index i with probability proportional to exp(rate · utilities[i]): the exponential mechanism.
+
+        Args:
+            utilities: The utility of each choice.
+            preference: How strongly larger utilities are preferred.
+        """
         return self._choose(utilities, preference, again=True)
 
     def permute_and_flip(self, utilities: NDArray[np.int64], preference: SelectionRate) -> int:
         """Return an index near the largest utility by permute-and-flip (McKenna, Sheldon 2020).
 
         For the same pure epsilon it is never worse than `exponential`; its zCDP loss is larger.
+
+        Args:
+            utilities: The utility of each choice.
+            preference: How strongly larger utilities are preferred.
         """
         return self._choose(utilities, preference, again=False)
 

@@ -47,7 +47,7 @@ def _trees() -> Iterator[Case]:
     slots = [update([]), update([]), tick()] * 2
     yield _case(ContinualCount(**_SETTINGS, horizon=2), slots, with_update_replaced(slots, update([1])))
     steps = [ticks([0])] * 5
-    moved = [[*steps[:at], ticks([1]), *steps[at + 1 :]] for at in range(5)]
+    moved = [[*steps[:index], ticks([1]), *steps[index + 1 :]] for index in range(5)]
     yield _case(KaryTree(**_SETTINGS, horizon=5, levels=2, one_step_ticks=True), steps, moved)
     sizes: dict[str, Any] = {"horizon": 2, "resolution": 1.0}
     ends = (update([0.0]), update([8.0]))

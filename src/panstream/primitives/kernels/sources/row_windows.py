@@ -96,16 +96,16 @@ def find_runs(
         is_new = row == 0
         mark = marks[row] - lateness
         if mark > over_last:
-            found = _floor(mark, every)
-            _, over_last = _range(mark, every, found)
-            is_new |= found > over
-            over = max(over, found)
+            new_step = _floor(mark, every)
+            _, over_last = _range(mark, every, new_step)
+            is_new |= new_step > over
+            over = max(over, new_step)
         if waits:
             if marks[row] > reached_last:
-                found = _floor(marks[row], every)
-                _, reached_last = _range(marks[row], every, found)
-                is_new |= found > reached
-                reached = max(reached, found)
+                new_step = _floor(marks[row], every)
+                _, reached_last = _range(marks[row], every, new_step)
+                is_new |= new_step > reached
+                reached = max(reached, new_step)
         else:
             reached = over
         if window > 0:
