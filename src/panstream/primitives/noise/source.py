@@ -124,7 +124,7 @@ class NoiseSource:
             done = redraw(bits, marks, done, coins)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
-        """Return ``size`` independent uniform integers in ``[0, bound)``, for ``1 <= bound <= 2**63``."""
+        """Return ``size`` independent uniform integers below ``bound`` from 0 on, for ``1 <= bound <= 2**63``."""
         if not 1 <= bound <= 1 << 63:
             raise InvalidParameter(f"bound must be in 1..2**63, got bound={bound}")
         from panstream.primitives.kernels.noise.bernoulli import uniform_below
