@@ -50,3 +50,13 @@ def test_docstrings_name_the_theorem(name: str) -> None:
 def test_page_is_up_to_date(index: dict[str, Any]) -> None:
     """Run ``python docs/proofs/claims_page.py`` after changing algorithms or audit cases."""
     assert (PROOFS / "claims.md").read_text() == index["page"]()
+
+
+@pytest.mark.parametrize(
+    "page", [path for path in sorted(PROOFS.glob("*.md")) if path.stem not in ("claims", "index", "machine-checked")]
+)
+def test_a_proof_begins_with_what_it_proves(page: Path) -> None:
+    title, blank, statement = page.read_text().split("\n")[:3]
+    assert title.startswith("# ")
+    assert not blank
+    assert statement.startswith("**What is proved.** ")
