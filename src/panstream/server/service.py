@@ -125,7 +125,7 @@ class Service:
             if number is not None:
                 release = next(engine.log.history(query, after=int(number) - 1), None)
             table = b"" if release is None else engine.log.table(query, release.number)
-            if release is None or not table or number not in (None, str(release.number)):
+            if release is None or "key" not in release.record or not table or number not in (None, str(release.number)):
                 raise HttpError("not_found", "this query has published no table of names, or none of this number")
             return release, table
 

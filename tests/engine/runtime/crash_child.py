@@ -29,7 +29,8 @@ NOISY = question("noisy", "SELECT COUNT(*) FROM s", every=5, horizon=1_000_000)
 RETAINED = question(
     "retained", "SELECT RETENTION(user, 2) FROM s", window="5 seconds", expected=1000, epsilon=4.0, horizon=1_000_000
 )
-NOISY_QUERIES = (NOISY, RETAINED)
+PUBLISHED = question("sketches", "SELECT SKETCH(user) FROM s", window="5 seconds", expected=1000)
+NOISY_QUERIES = (NOISY, RETAINED, PUBLISHED)
 
 
 def batch(number: int, names: list[str]) -> RowBatch:

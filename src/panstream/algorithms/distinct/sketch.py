@@ -105,14 +105,31 @@ class Sketch:
             end: End of the window.
         """
         algorithm = monitor.algorithm
-        if not isinstance(algorithm, SketchBitmap) or not algorithm.table.owns_all:
+        if not isinstance(algorithm, SketchBitmap):
             raise NotSupported("a sketch is made from the monitor of a SketchBitmap that owns all its cells")
         if not monitor.state.released:
             raise NotSupported("this window is open: call release() to close it; its cells are not published yet")
+        return cls.published(algorithm, monitor.state.bits.tobytes(), name, start, end)
+
+    @classmethod
+    def published(
+        cls, algorithm: SketchBitmap, bits: bytes, name: str = "", start: float | None = None, end: float | None = None
+    ) -> Sketch:
+        """Return the sketch of cells that were published.
+
+        Args:
+            algorithm: What published them.
+            bits: The published cells, packed, as in the ``released`` numbers of the estimate.
+            name: What was counted.
+            start: Beginning of the window, in seconds since 1970.
+            end: End of the window.
+        """
+        if not algorithm.table.owns_all:
+            raise NotSupported("a sketch is made from the monitor of a SketchBitmap that owns all its cells")
         coins = algorithm.coins
         pi0, pi1 = coins.published
         return cls(
-            bits=monitor.state.bits.tobytes(),
+            bits=bits,
             buckets=algorithm.buckets,
             levels=algorithm.levels,
             hash=algorithm.hash,

@@ -79,6 +79,78 @@ def retention(
         _print("users who came back", rows, as_json)
 
 
+@sketch.command(name="list", short_help="List the sketches of a store.")
+def list_sketches(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store's directory.")],
+    as_json: AsJson = False,
+) -> None:
+    """List the published sketches of a store, with the users of each window. Exit codes: 0 done, 2 wrong usage."""
+    with exit_codes(refused=2):
+        from panstream.engine.reporting.sketch_store import read_sketches
+
+        rows = [(stored.label, stored.sketch.count()) for stored in read_sketches(store)]
+        _print("published sketches", rows, as_json)
+
+
+@sketch.command(short_help="Answer a SELECT from the sketches of a store.")
+def ask(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store's directory.")],
+    sql: Annotated[
+        str,
+        typer.Argument(
+            metavar="SELECT",
+            help="SELECT OVERLAP(a, b), or SELECT COUNT(DISTINCT user) FROM name WHERE window BETWEEN dates.",
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Answer a SELECT from published sketches, at no further cost. For a range of days that no windows make up, the
+    windows inside and around it are counted. Exit codes: 0 done, 2 wrong usage.
+    """
+    with exit_codes(refused=2):
+        from panstream.engine.reporting.sketch_store import ask_sketches
+
+        _print(sql, [(answer.label, answer.estimate) for answer in ask_sketches(store, sql)], as_json)
+
+
+@sketch.command(short_help="Write the sketches of a store to files.")
+def export(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store's directory.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the files are written.")],
+    query: Annotated[str | None, typer.Option(help="Which [[sketch]]; all by default.")] = None,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Write one Parquet file, sketches.parquet, with a row per window.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+) -> None:
+    """Write every published sketch to a file of its own, for panstream sketch count, union, overlap and retention, on
+    any machine. Exit codes: 0 done, 2 wrong usage.
+    """
+    with exit_codes(refused=2):
+        from panstream.engine.reporting.sketch_store import read_sketches
+        from panstream.errors import InvalidParameter
+
+        sketches = read_sketches(store, query)
+        directory.mkdir(parents=True, exist_ok=True)
+        if parquet:
+            from panstream.engine.reporting.sketch_store import write_sketches
+
+            path = directory / "sketches.parquet"
+            if path.exists() and not force:
+                raise InvalidParameter(f"{path.name} already exists; use --force to overwrite it")
+            write_sketches(sketches, path)
+            typer.echo(str(path))
+            return
+        for stored in sketches:
+            words = "".join(letter if letter.isalnum() else "-" for letter in stored.query)
+            start = datetime.fromtimestamp(stored.span[0], UTC).strftime("%Y%m%dT%H%M%S")
+            path = directory / f"{words}-{start}.sketch"
+            if path.exists() and not force:
+                raise InvalidParameter(f"{path.name} already exists; use --force to overwrite it")
+            path.write_bytes(stored.sketch.to_bytes())
+            typer.echo(str(path))
+
+
 def _read(paths: list[Path]) -> list[Sketch]:
     from panstream.algorithms.distinct import Sketch
     from panstream.engine.storage.disk import wrap_os_errors

@@ -19,7 +19,6 @@ import numpy as np
 
 from panstream.algorithms.continual.tree_base import TreeBatch
 from panstream.core.estimate import Estimate
-from panstream.core.shardable import is_shardable
 from panstream.distributed.sharded._backend import ClusterBackend
 from panstream.distributed.sharded._batch_positions import first_unapplied_row, origins_of
 from panstream.distributed.sharded._ordered_reading import Section, ticks_on_shards
@@ -27,6 +26,7 @@ from panstream.distributed.sharded._resharding import reshard, write_shard_count
 from panstream.distributed.sharded._shard import Origin, position_of, query_of
 from panstream.distributed.sharded._transport import ShardTransport
 from panstream.distributed.sharded._worker_reading import Totals
+from panstream.distributed.sharded.explain import divided_algorithms
 from panstream.engine.config.config import Config
 from panstream.engine.planner.person_division import divide_person_budget
 from panstream.engine.planner.query_plan import plan_all
@@ -90,7 +90,7 @@ class ClusterEngine(Engine):
         directory = config.directory if config.durability == "batch" else None
         config = divide_person_budget(config)
         plans = plan_all(config, zero_noise=zero_noise)
-        sharded = {plan.config.name: plan.algorithm for plan in plans if is_shardable(plan.algorithm)}
+        sharded = divided_algorithms(plans)
         groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
         try:
             if directory is not None:

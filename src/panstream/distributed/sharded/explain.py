@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap
+from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap
 from panstream.core.shardable import Shardable, ShardableTables, is_shardable
 from panstream.distributed.sharded._ordered_reading import SECTION_BYTES
 from panstream.distributed.sharded._partitioning import TablePartitioning
@@ -14,6 +15,19 @@ from panstream.distributed.sharded._worker_reading import TASKS_PER_WORKER, can_
 from panstream.engine.config.config import Config
 from panstream.engine.planner.accuracy import expected_errors
 from panstream.engine.planner.query_plan import QueryPlan
+from panstream.errors import ConfigError
+
+
+def divided_algorithms(plans: Sequence[QueryPlan]) -> dict[str, Any]:
+    """Return the algorithms whose states are divided among the shards, by query.
+
+    Raises:
+        ConfigError: A query cannot be answered on a cluster.
+    """
+    for plan in plans:
+        if isinstance(plan.algorithm, SketchBitmap):
+            raise ConfigError(f"[[sketch]] {plan.config.name}: SKETCH is not published on a cluster: use one machine")
+    return {plan.config.name: plan.algorithm for plan in plans if is_shardable(plan.algorithm)}
 
 
 def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:

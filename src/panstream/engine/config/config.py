@@ -32,6 +32,7 @@ from panstream.engine.config.key_readers import (
 )
 from panstream.engine.config.retention import retention_options
 from panstream.engine.config.sink import SinkConfig, read_sink
+from panstream.engine.config.sketches import query_tables
 from panstream.engine.config.statement import StatementConfig, read_statement
 from panstream.engine.config.text_style import DecimalMark, Encoding, read_date_formats, read_encoding
 from panstream.engine.config.two_party import TwoPartyConfig, cells_of, read_two_party
@@ -237,13 +238,12 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         data: What a configuration file holds, as tables and plain values.
         base: Directory to which paths are relative.
     """
-    top = Section("the file", data, {"stream", "query", "store", "lookup", "two_party", "sink", "web", "statement"})
+    sections = "stream query sketch store lookup two_party sink web statement"
+    top = Section("the file", data, set(sections.split()))
     stream_keys = {*keys_of(StreamConfig), "name", "columns", "budget", "derived"}
     stream = _stream(Section("[stream]", top.required("stream", dict), stream_keys), cells_of(top))
     lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}
-    tables = top.optional("query", list)
-    if not tables:
-        raise ConfigError("at least one [[query]] is needed")
+    tables = query_tables(top)
     statement_queries = [_queries(table, stream, lookups, number, base) for number, table in enumerate(tables, start=1)]
     queries = tuple(query for _, part_queries in statement_queries for query in part_queries)
     names = [query.name for query in queries] + [

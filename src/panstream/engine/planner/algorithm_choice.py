@@ -15,6 +15,7 @@ from panstream.engine.planner.open_domain import choose_heavy_hitter_sketch
 from panstream.engine.planner.retention_rules import choose_retained_bitmap
 from panstream.engine.planner.secret_shared_rules import choose_shared_user_statistic
 from panstream.engine.planner.sender_bounds import check_sender_bound, limits_users
+from panstream.engine.planner.sketch_rules import choose_sketch
 from panstream.engine.planner.turnstile_rules import choose_turnstile_counter
 from panstream.engine.sql.parser import Aggregate
 from panstream.errors import ConfigError, InvalidParameter
@@ -66,7 +67,7 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
         _need(query, "a user column", stream.user)
         return (
             choose_shared_user_statistic(query, stream, releases_of(query))
-            if stream.machines and kind is not Aggregate.RETENTION
+            if stream.machines and kind not in (Aggregate.RETENTION, Aggregate.SKETCH)
             else _about_users(query, stream)
         )
     if query.names is not None:
@@ -122,6 +123,8 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     universe = query.universe
     if kind is Aggregate.RETENTION:
         return choose_retained_bitmap(query, stream)
+    if kind is Aggregate.SKETCH:
+        return choose_sketch(query, stream)
     if (ticked := choose_continual_algorithm(query, stream, releases)) is not None:
         return ticked
     if kind is Aggregate.DENSITY:

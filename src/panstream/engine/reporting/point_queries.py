@@ -31,7 +31,8 @@ def point_query(
     """
     key, names = parse_name_condition(condition)
     with open_release_log(store) as log:
-        published = [release for release in log.with_tables() if query in (None, release.query)]
+        lists = [release for release in log.with_tables() if "key" in release.record]
+        published = [release for release in lists if query in (None, release.query)]
         with_key = [release for release in published if release.record["key"] == key]
         if not with_key:
             known_keys = ", ".join(sorted({release.record["key"] for release in published}))

@@ -7,6 +7,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from panstream.algorithms.distinct.sketch import Sketch
+from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap
 from panstream.algorithms.heavy_hitters.estimates import ItemEstimates
 from panstream.core.estimate import Estimate
 from panstream.engine.planner.accuracy import improvement_hint, too_uncertain
@@ -43,8 +45,24 @@ def release_record(plan: QueryPlan, drawn: DrawnAnswer, stamp: str, coverage: Co
     if isinstance(estimate, ItemEstimates):
         fields |= {"key": plan.config.names, "listing_threshold": estimate.listing_threshold}
         table = estimate.held.tables.to_bytes()
+    if isinstance(plan.algorithm, SketchBitmap) and plan.claim.is_private and drawn.window is not None:
+        table, fields["sketch"] = _sketch_bytes(plan, estimate, name, drawn.window)
     record = {**_finite(fields), "claim": plan.claim_json}
-    return Release(query=name, number=drawn.number, time=stamp, record=record, table=table, unread=bool(table))
+    unread = isinstance(estimate, ItemEstimates)
+    return Release(query=name, number=drawn.number, time=stamp, record=record, table=table, unread=unread)
+
+
+def _sketch_bytes(plan: QueryPlan, estimate: Estimate, name: str, window: int) -> tuple[bytes, str]:
+    """Return the published sketch of a window, and its id.
+
+    The question is named by its text, so that sketches of other questions are not taken for it.
+    """
+    grid = plan.config.window_grid
+    assert grid is not None
+    ends = (grid.start(window), grid.start(window + 1))
+    asked = f"{name}: {plan.config.sql}"[:1000]
+    sketch = Sketch.published(plan.algorithm, bytes(estimate.released), asked, *ends)
+    return sketch.to_bytes(), sketch.id
 
 
 def _retention_fields(name: str, until: float, grid: TimeGrid) -> dict[str, Any]:

@@ -14,6 +14,7 @@ _USER_FUNCTIONS = {
     "CROPPED_SUM": Aggregate.CROPPED_SUM,
     "HEAVY_HITTERS": Aggregate.HEAVY_HITTERS,
     "RETENTION": Aggregate.RETENTION,
+    "SKETCH": Aggregate.SKETCH,
 }
 
 
@@ -123,7 +124,7 @@ class AggregateParser:
         arguments = node.expressions
         if kind is Aggregate.RETENTION:
             return self._retention(node)
-        wanted = {Aggregate.DENSITY: 1, Aggregate.CROPPED_SUM: 3, Aggregate.HEAVY_HITTERS: 3}[kind]
+        wanted = {Aggregate.SKETCH: 1, Aggregate.DENSITY: 1, Aggregate.CROPPED_SUM: 3, Aggregate.HEAVY_HITTERS: 3}[kind]
         if len(arguments) != wanted or not self.is_user(arguments[0]):
             raise self._refuse(node, f"{node.name.upper()} takes the arguments of {kind.value}")
         if wanted == 1:

@@ -191,8 +191,11 @@ class _SelectParser:
         view = shown.view()
         self.used |= shown.used
         states = group_into_states(shown.calls, self.conditions)
-        if any(call.aggregate is Aggregate.RETENTION for call in shown.calls):
-            return self._retention(states, outputs, names, keys)
+        lone = next((call.aggregate for call in shown.calls if call.aggregate.is_alone), None)
+        if lone is not None:
+            self._require_alone(lone, outputs)
+        if lone is Aggregate.RETENTION:
+            return self._retention(states, names, keys)
         outputs_by_state: list[list[Output]] = [[] for _ in states]
         combined: list[CombinedAnswer] = []
         for name, formula, _ in outputs:
@@ -220,18 +223,19 @@ class _SelectParser:
         single_output = len(outputs) == 1 and not combined
         return ParsedSelect(parts=tuple(replace(part, single_output=single_output) for part in parts), view=view)
 
-    def _retention(
-        self, states: list[StateSpec], outputs: list[Any], names: tuple[str, ...], keys: tuple[str, ...]
-    ) -> ParsedSelect:
-        """Return a statement that selects RETENTION and nothing else, with all its answers."""
+    def _require_alone(self, kind: Aggregate, outputs: list[Any]) -> None:
+        """Raise UnsupportedQuery unless RETENTION or SKETCH is selected on its own."""
         _, formula, node = outputs[0]
         clauses = [clause for clause in ("having", "order", "limit", "offset") if self.tree.args.get(clause)]
         if len(outputs) > 1 or not isinstance(formula, StateValue) or clauses:
             raise self.refuse(
                 node,
-                "RETENTION is selected on its own, without arithmetic, HAVING, ORDER BY or LIMIT",
-                "it answers several numbers for every window; ask others in a [[query]] of their own",
+                f"{kind.name} is selected on its own, without arithmetic, HAVING, ORDER BY or LIMIT",
+                "ask other answers in a [[query]] of their own",
             )
+
+    def _retention(self, states: list[StateSpec], names: tuple[str, ...], keys: tuple[str, ...]) -> ParsedSelect:
+        """Return a statement that selects RETENTION and nothing else, with all its answers."""
         answers = [
             Output(name=answer.name, aggregate=Aggregate.RETENTION, formula=answer.formula)
             for answer in retention_answers(int(states[0].call.constants[0]))

@@ -33,6 +33,7 @@ class Aggregate(Enum):
     CROPPED_SUM = "CROPPED_SUM(user, weight, tau)"
     HEAVY_HITTERS = "HEAVY_HITTERS(user, weight, threshold)"
     RETENTION = "RETENTION(user, windows)"
+    SKETCH = "SKETCH(user)"
 
     @property
     def of_presence(self) -> bool:
@@ -42,7 +43,12 @@ class Aggregate(Enum):
     @property
     def of_users(self) -> bool:
         """Whether its unit is a user rather than a row."""
-        return self.of_presence or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS, Aggregate.RETENTION)
+        return self.of_presence or self.is_alone or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is the only answer of a statement."""
+        return self in (Aggregate.RETENTION, Aggregate.SKETCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
