@@ -259,7 +259,7 @@ def test_explain_in_words_and_json() -> None:
     text = explained.text()
     data = explained.to_json()
     words = ("OptBern", "once per window of 1 day", "the schedule of releases", "epsilon 3, of 4 declared")
-    for word in (*words, "not bounded: 'count' protects one event"):
+    for word in (*words, "not bounded by 'count', 'sum': nothing"):
         assert word in text
     assert [query["name"] for query in data["queries"]] == ["distinct", "count", "sum"]
     assert {total["unit"]: total["epsilon"] for total in data["totals"]} == {"user": "inf", "event": 3.0}
