@@ -53,6 +53,35 @@ directory = "state"
 """
 
 
+TIMED_CONFIG = CONFIG.replace(
+    """[stream.columns]
+""",
+    """time = "at"
+[stream.columns]
+at = "timestamp"
+""",
+)
+for ticks in ('window = "1 hour"', 'window = "2 hours"', 'every = "1 hour"\nhorizon = 100'):
+    TIMED_CONFIG = TIMED_CONFIG.replace("epsilon = 1.0\n", f"epsilon = 1\n{ticks}\n", 1)
+TIMED_CONFIG = TIMED_CONFIG.replace('directory = "state"', 'directory = "timed-state"')
+
+
+def run_command(folder: Path, config: str, lake: str, address: str) -> subprocess.CompletedProcess[str]:
+    """Run a configuration on files of a lake."""
+    (folder / f"{lake}.toml").write_text(config)
+    command = [sys.executable, "-m", "panstream.cli", "run", f"{lake}.toml", lake, "--cluster", address]
+    done = subprocess.run(
+        [*command, "--workers", "2", "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "30s"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"all"' in done.stdout
+    return done
+
+
 @contextmanager
 def front_end(folder: Path, address: str) -> Iterator[tuple[int, str]]:
     """Serve on the cluster, in a directory of its own."""
@@ -122,28 +151,26 @@ def test_ids_are_nowhere_after_the_job(tmp_path: Path) -> None:
             pq.write_table(
                 pa.table({"id": part, "page": part}), lake / f"part-{number}.parquet", row_group_size=IDS // 20
             )
-        (tmp_path / "panstream.toml").write_text(CONFIG)
-        command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "lake", "--cluster", cluster.address]
-        done = subprocess.run(
-            [*command, "--workers", "2", "--json"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "30s"},
-        )
-        assert done.returncode == 0, done.stderr
-        assert '"all"' in done.stdout
+        timed = tmp_path / "timed"
+        timed.mkdir()
+        for number in range(4):
+            table = pq.read_table(lake / f"part-{number}.parquet")
+            seconds = np.linspace(number * 3600, (number + 1) * 3600, table.num_rows).astype(np.int64)
+            table = table.append_column("at", pa.array(seconds, pa.timestamp("s")))
+            pq.write_table(table, timed / f"part-{number}.parquet", row_group_size=IDS // 20)
+        done = [run_command(tmp_path, CONFIG, "lake", cluster.address)]
+        done.append(run_command(tmp_path, TIMED_CONFIG, "timed", cluster.address))
         with front_end(served, cluster.address) as (front, address):
             post(address, needles[IDS // 2 :])
             for query in ("all", "names"):
                 answer = httpx.post(f"{address}/v1/queries/{query}/release", timeout=PATIENCE)
                 assert answer.status_code == 200, answer.text
             traces = [*needles, *traces_of(needles[::20])]
-            places = [tmp_path / "state", served, cluster.log, *tmp_path.glob("scratch-*")]
+            places = [tmp_path / "state", tmp_path / "timed-state", served, cluster.log, *tmp_path.glob("scratch-*")]
             for name, pid in {**cluster.pids, "front": front}.items():
                 report = scan(pid, traces, decoys=decoys, control=None, files=places)
                 assert report.valid, report
                 assert report.scanned_bytes > 50_000_000, "the process was not looked at"
                 assert report.found_needles == 0, f"{name}: {report}"
                 places = []  # the files once
-        assert not any(needle in done.stderr for needle in needles[:1000])
+        assert not any(needle in run.stderr for run in done for needle in needles[:1000])
