@@ -147,6 +147,7 @@ soak: $(STAMP)
 	$(MAKE) fuzz
 	$(BIN)/python -m benchmarks.soak.fuzz_bodies
 	$(BIN)/python -m benchmarks.soak.histories 10000
+	$(BIN)/python -m benchmarks.soak.cluster_kills
 	$(BIN)/panstream audit system --full
 	$(MAKE) audit-controls
 	$(BIN)/python -m benchmarks.soak.soak

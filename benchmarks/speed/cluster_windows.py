@@ -3,7 +3,7 @@
     python -m benchmarks.speed.cluster --windows [ROWS]
 
 Jobs take turns, ratios are taken turn by turn, and their median counts; the first turn compiles and is left out. CPU
-time is that of all processes together. ``rows`` are 16 million by default, of a day, up to 20 minutes out of order.
+time is that of all processes together. ``ROWS`` are 32 million by default, of a day, up to 20 minutes out of order.
 
 Then a model with the measured times: tasks are read in parallel, and applied one after the other. Its formula is
 compared with a simulation of the same, task by task, with reading times that vary by a fifth.
@@ -24,7 +24,7 @@ from typing import Any
 
 from panstream.primitives.memory.process_hardening import ENVIRONMENT
 
-ROUNDS = int(os.environ.get("PANSTREAM_BENCH_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("PANSTREAM_BENCH_ROUNDS", "4"))
 FILES = 8
 HOURS = 24
 TARGET = 1.6
@@ -192,7 +192,7 @@ def measure(folder: Path, rows: int) -> int:
 
 def main() -> int:
     arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    rows = int(float(arguments[0])) if arguments else 16_000_000
+    rows = int(float(arguments[0])) if arguments else 32_000_000
     if "PANSTREAM_BENCH_LAKE" in os.environ:
         return measure(Path(os.environ["PANSTREAM_BENCH_LAKE"]), rows)
     with tempfile.TemporaryDirectory() as made:

@@ -56,7 +56,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Partition
     return folder, partitions, *run_alone(stream(), folder)
 
 
-@pytest.mark.parametrize(("shards", "order"), [(1, "last to first"), (3, "shuffled"), (7, "shuffled")])
+@pytest.mark.parametrize(("shards", "order"), [(1, "last to first"), (3, "shuffled")])
 def test_answers_are_those_of_one_process(lake: Any, shards: int, order: str) -> None:
     _, partitions, expected, alone = lake
     found, result = run_sharded(stream(), partitions, shards, order=ORDERS[order], capacity=6)
@@ -135,7 +135,14 @@ def test_any_times_in_any_files(
     assert result.late == alone.late
 
 
-@pytest.mark.parametrize("wrong", [(0.0, 1.0), (np.inf, -np.inf), (0.0, 1e12)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (0.0, 1.0),
+        pytest.param((np.inf, -np.inf), marks=pytest.mark.slow),
+        pytest.param((0.0, 1e12), marks=pytest.mark.slow),
+    ],
+)
 def test_a_wrong_forecast_of_times_costs_time_only(lake: Any, wrong: TimeSpan) -> None:
     """The statistics of a file are what its writer says: tasks that were read with a wrong start are read again."""
     _, partitions, expected, _ = lake
@@ -198,7 +205,9 @@ class LosingRunner(LocalRunner):
         return self.outstanding[-1]
 
 
-@pytest.mark.parametrize("countdown", [1, 2, 3, 10, 31])
+@pytest.mark.parametrize(
+    "countdown", [2, 10, *(pytest.param(point, marks=pytest.mark.slow) for point in range(3, 60, 5))]
+)
 def test_a_task_whose_worker_is_lost_is_read_again_and_counts_once(lake: Any, countdown: int) -> None:
     _, partitions, expected, _ = lake
     transport = InProcessShardTransport(2)
@@ -326,7 +335,7 @@ def crash_points(folder: Path, points: Sequence[int]) -> Iterator[tuple[int, boo
         yield point, *crash_at(point, folder / f"state-{point}", partitions)
 
 
-@pytest.mark.parametrize("points", [range(3, 60, 19), pytest.param(range(1, 260, 2), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("points", [(9, 31), pytest.param(range(1, 260, 7), marks=pytest.mark.slow)])
 def test_a_crash_of_the_coordinator_at_any_call_loses_and_doubles_nothing(
     tmp_path: Path, points: Sequence[int]
 ) -> None:
