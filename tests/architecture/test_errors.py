@@ -9,8 +9,8 @@ from panstream import errors
 from panstream.errors import InvalidParameter, PanstreamError, translate_errors
 
 SOURCE = Path(__file__).parents[2] / "src" / "panstream"
-# What the server and the reader of pages turn into answers and errors.
-INSIDE = {"HttpError", "CorruptParquet"}
+# What the server, the reader of pages and the feed of a cluster turn into answers, errors and repeated work.
+INSIDE = {"HttpError", "CorruptParquet", "TaskLost"}
 
 
 @pytest.mark.slow
