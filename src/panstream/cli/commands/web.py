@@ -103,6 +103,10 @@ def web(
             help="Check a page instead: its tag, its origin, and a test beacon that is not counted.",
         ),
     ] = None,
+    from_goatcounter: Annotated[
+        Path | None,
+        typer.Option(help="Print this CSV export of GoatCounter as an access log, and end; for --logs -."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     no_hardening: NoHardening = False,
 ) -> None:
@@ -112,6 +116,13 @@ def web(
     """
     if check is not None:
         _check(check, site)
+        return
+    if from_goatcounter is not None:
+        with exit_codes():
+            from panstream.engine.sources.goatcounter import goatcounter_log
+
+            for line in goatcounter_log(from_goatcounter):
+                typer.echo(line)
         return
     if out is None and not no_hardening:
         reexec_hardened()
