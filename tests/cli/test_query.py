@@ -92,7 +92,7 @@ def test_exit_codes() -> None:
     run("query", SQL, "--epsilon=1", "--budget=1")
     spent = run("query", SQL, "--epsilon=1", code=3)
     assert spent.stdout == ""
-    assert "would make 1.95; the limit is 1" in spent.stderr
+    assert "would bring the total to 1.95; the limit is 1" in spent.stderr
     run("query", "SELECT COUNT(*) FROM 'none.csv'", "--epsilon=1", code=1)
     for wrong in (["--groups=x"], ["--csv", "--json"], ["--ledger=a", "--no-ledger"], ["--type=n=number"]):
         run("query", SQL, "--epsilon=1", *wrong, code=2)

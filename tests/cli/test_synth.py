@@ -119,7 +119,9 @@ def test_a_second_model_of_the_same_rows_is_charged(small: tuple[Path, Path], tm
     assert "So far: epsilon 2, delta 1e-09, for one record" in second.stderr
     before = rows.with_name("rows.csv.ledger").read_bytes()
     third = run(*words, tmp_path / "c.json", code=3)
-    assert third.stderr == "error: epsilon=1 more for one record (replace) would make 3; the limit is 2.5\n"
+    assert (
+        third.stderr == "error: epsilon=1 more for one record (replace) would bring the total to 3; the limit is 2.5\n"
+    )
     assert not (tmp_path / "c.json").exists()
     # A budget cannot be kept for units that do not add up.
     run_command("query", f"SELECT COUNT(*) FROM '{rows}'", "--epsilon=0.1", "--no-hardening", code=3)
@@ -265,7 +267,7 @@ def test_a_model_protects_persons_with_several_records(tmp_path: Path) -> None:
     model = tmp_path / "model.json"
     options = ("--method", "privbayes", "--contributions", "4")
     shown = run("fit", rows, "--domain", domain, "--epsilon", "2", "--out", model, *options).output
-    assert "at most 4 record(s) of one person" in " ".join(shown.split())
+    assert "at most 4 records of one person" in " ".join(shown.split())
     claim = json.loads(model.read_text())["about"]["claim"]
     assert (claim["epsilon"], claim["unit"], claim["event_epsilon"]) == (2.0, "user", 0.5)
     words = ("fit", rows, "--domain", domain, "--epsilon", "1", "--out", model, "--contributions", "0")

@@ -50,7 +50,7 @@ INSTEAD = {
     r"hang together": "depend on each other",
     r"could be had\b": "we had none",
     r"day and night": "around the clock, or what happens",
-    r"charging epsilon=": "epsilon=1 more would make 3; the limit is 2",
+    r"charging epsilon=": "epsilon=1 more would bring the total to 3; the limit is 2",
     r"kept as shares": "secret-shared, held as shares",
     r"of the model's\b": "of the model",
 }

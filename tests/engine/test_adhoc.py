@@ -154,7 +154,7 @@ def test_every_answer_is_charged_beside_the_file_and_refused_beyond_the_budget(t
     assert ask(budget=2.0).ledger.total("user") == (1.0, 0.0)  # type: ignore[union-attr]
     assert ask().ledger.total("user") == (2.0, 0.0)  # type: ignore[union-attr]
     before = (tmp_path / "visits.csv.ledger").read_bytes()
-    with pytest.raises(BudgetExhausted, match="would make 3; the limit is 2$"):
+    with pytest.raises(BudgetExhausted, match="would bring the total to 3; the limit is 2$"):
         ask()
     with pytest.raises(UnboundedLoss, match="protects one event"):
         query(file, "SELECT COUNT(*) FROM x", epsilon=0.1)
@@ -186,7 +186,7 @@ def test_a_file_under_two_names_is_refused_before_anything_is_charged(tmp_path: 
     assert not list(tmp_path.glob("*.ledger"))
     query(tmp_path / "a.csv", "SELECT COUNT(*) FROM x", epsilon=1.0, budget=1.0)
     with pytest.raises(
-        BudgetExhausted, match="would make 1.95; the limit is 1$"
+        BudgetExhausted, match="would bring the total to 1.95; the limit is 1$"
     ):  # and the rest for the share of unusable rows
         query(tmp_path / "b.csv", "SELECT COUNT(*) FROM x", epsilon=1.0)
 

@@ -80,7 +80,7 @@ def test_units_have_totals_of_their_own() -> None:
     assert event.parts == (("a", 1.5), ("b", 9.0))
     with pytest.raises(
         BudgetExhausted,
-        match=r"epsilon=2 more for one event \(add-remove\) would make 12.5; the limit is 12",
+        match=r"epsilon=2 more for one event \(add-remove\) would bring the total to 12.5; the limit is 12",
     ):
         ledger.charge("c", Claim(epsilon=2.0, unit="user-window", window=60.0))
     assert len(ledger) == 2
@@ -115,7 +115,7 @@ def test_windows_of_different_lengths_do_not_share_a_total() -> None:
     assert (hour.protects, hour.epsilon) == ("user-window of 1 hour", 2.0)
     assert ledger.total("event") == (2.0, 0.0)
     with pytest.raises(
-        BudgetExhausted, match="for one user-window of 1 day .add-remove. would make 26; the limit is 25"
+        BudgetExhausted, match="for one user-window of 1 day .add-remove. would bring the total to 26; the limit is 25"
     ):
         ledger.charge("again", Claim(epsilon=1.0, unit="user-window", window=86_400.0))
 

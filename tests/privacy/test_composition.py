@@ -328,4 +328,4 @@ def test_the_records_of_a_person_lose_at_most_the_whole(delta: float, contributi
             assert whole == pytest.approx(zcdp_rho(epsilon, delta), rel=1e-6)
     person = claim_of_person(Claim(epsilon=0.25, unit="record"), 1.0, 4)
     assert (person.epsilon, person.unit, person.event_epsilon) == (1.0, "user", 0.25)
-    assert "at most 4 record(s) of one person" in person.note
+    assert "at most 4 records of one person" in person.note

@@ -106,7 +106,10 @@ class DistinctCount(AutoAlgorithm):
     def explain(self) -> str:
         """Return which algorithm was chosen, its expected error, and what was rejected."""
         choice = self.choice
-        lines = [f"Chosen: {_described(choice.algorithm)}, {choice.reach()}."]
+        reach = choice.reach()
+        if self.expected is None and self.universe is None:
+            reach = f"standard error about {choice.error / choice.users:.1%} of a large count"
+        lines = [f"Chosen: {_described(choice.algorithm)}, {reach}."]
         if choice.rejected is not None:
             lines.append(f"Rejected: {_described(choice.rejected.algorithm)}, {choice.rejected.reach()}.")
             bits, bitmap = sorted(
@@ -120,7 +123,7 @@ class DistinctCount(AutoAlgorithm):
             lines.append("No universe was given, so ids of any kind are hashed to the cells of a bitmap.")
         if self.expected is None:
             fact = "a large count was" if self.universe is None else "all users of the universe were"
-            lines.append(f"No expected= was given, so {fact} expected.{self._lost_accuracy()}")
+            lines.append(f"No expected= was given, so {fact} expected: set it for a better fit.{self._lost_accuracy()}")
         return "\n".join(lines)
 
     def _lost_accuracy(self) -> str:

@@ -53,7 +53,7 @@ Format = Annotated[
 Decimal = Annotated[str, typer.Option(help="Decimal mark of numbers in text: . or ,")]
 DateFormat = Annotated[
     list[str] | None,
-    typer.Option(help="How text writes dates, such as %d.%m.%Y; may be repeated. Without it: 2024-12-31 23:59:59."),
+    typer.Option(help="Format of dates in text, such as %d.%m.%Y; may be repeated. Without it: 2024-12-31 23:59:59."),
 ]
 Encoding = Annotated[
     str | None, typer.Option(help="Encoding of text: utf-8, windows-1252, latin-1, utf-16, utf-16-le or utf-16-be.")

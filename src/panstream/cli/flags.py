@@ -18,6 +18,8 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     (r"\buse window for\b", "use --window for"),
     (r"\b(universe)(, the known population)", r"--\1\2"),
     (r"\bgive public, the files that may be joined: (\S+), if", r"add --public \1, if"),
+    (r"\bdeclare user in \[stream\]", "give --user, the column that identifies the person"),
+    (r"\bgive user, the column", "give --user, the column"),
     (r"\bneeds universe\b", "needs --universe"),
     (r"\b(horizon|every|releases)( =)(?=,)", r"\1"),
     (rf"\b({_KEYS}) =(?=,)", r"--\1"),

@@ -386,7 +386,8 @@ def _as_query_errors(work: Callable[[], _T]) -> _T:
     """Return ``work()``; re-raise ConfigError as InvalidParameter without references to a configuration file."""
 
     def without_sections(error: ConfigError) -> InvalidParameter:
-        message = re.sub(r"^\[lookup\.[^\]]*\]: ", "", str(error))  # it names the file, too
+        message = str(error).replace("declare user in [stream]", "give user, the column that identifies the person")
+        message = re.sub(r"^\[lookup\.[^\]]*\]: ", "", message)  # it names the file, too
         for prefix in (f"[[query]] {_NAME} sql: ", f"[[query]] {_NAME}: ", f"[[query]] {_NAME} ", "[stream] "):
             message = message.replace(prefix, "")
         return InvalidParameter(message)

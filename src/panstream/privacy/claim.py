@@ -25,7 +25,13 @@ _INPUT_TEXTS = {
     "adaptive": "may depend on earlier answers and on what an intruder saw",
     "fixed": "do not depend on earlier answers",
 }
-_PARTS = {"state": "stored state", "output": "answers"}
+_PARTS = {
+    "state": "stored state",
+    "output": "answers",
+    "rho of marginals": "rho for one-way tables",
+    "rho of structure": "rho for choosing the structure",
+    "rho of tables": "rho for the tables of its edges",
+}
 
 
 def weak_epsilon_warning(epsilon: float) -> str | None:
@@ -37,6 +43,15 @@ def weak_epsilon_warning(epsilon: float) -> str | None:
     if not _WEAK_EPSILON < epsilon < math.inf:
         return None
     return f"epsilon = {epsilon:g} hides almost nothing: an answer may change the odds by a factor of e^{epsilon:g}"
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> count_of(1, "row"), count_of(20, "row")
+    ('1 row', '20 rows')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def format_unit(unit: Unit, window: float | None = None) -> str:
@@ -190,7 +205,7 @@ class Claim:
             rest: Further fields of the claim.
             rows: Most rows of a user; None for a claim about an event.
         """
-        note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
+        note = "" if rows is None else f"two streams differ in at most {count_of(rows, 'row')} of one user"
         defaults: dict[str, Any] = {
             "unit": "event" if rows is None else "user",
             "note": "no noise: for tests only" if math.isinf(epsilon) else note,

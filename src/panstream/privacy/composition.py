@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
-from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.claim import Claim, Intrusions, count_of
 from panstream.privacy.numeric_search import bisect
 from panstream.privacy.rounding import round_down, sum_rounded_up, times_rounded_up
 
@@ -191,7 +191,7 @@ def claim_of_person(claim: Claim, epsilon: float, contributions: int | None) -> 
     """
     if contributions is None:
         return claim
-    note = f"two tables differ in at most {contributions} record(s) of one person"
+    note = f"two tables differ in at most {count_of(contributions, 'record')} of one person"
     note = f"{claim.note}; {note}" if claim.note else note
     return replace(claim, epsilon=max(epsilon, claim.epsilon), unit="user", note=note, event_epsilon=claim.epsilon)
 

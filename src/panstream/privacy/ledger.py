@@ -131,8 +131,8 @@ class Ledger:
                 raise UnboundedLoss(refused, unit=total.unit)
             share = dict(total.parts)[name]
             raise BudgetExhausted(
-                f"epsilon={share:g} more for one {total.protects} ({total.adjacency}) would make {total.epsilon:g}; "
-                f"the limit is {limit:g}"
+                f"epsilon={share:g} more for one {total.protects} ({total.adjacency}) would bring the total to "
+                f"{total.epsilon:g}; the limit is {limit:g}"
             )
 
     def total(

@@ -75,7 +75,7 @@ def test_noise_grows_with_the_contributions() -> None:
     assert one.engine.law().kappa == pytest.approx(5 * five.engine.law().kappa)
     assert one.claim().epsilon == five.claim().epsilon == 1.0
     assert one.claim().unit == "user"
-    assert "at most 5 row(s)" in five.claim().note
+    assert "at most 5 rows" in five.claim().note
 
 
 @pytest.mark.parametrize("users", [[1], [1, None], [1.5, 2.5], "ab"])

@@ -82,7 +82,7 @@ def test_the_chance_of_a_larger_loss_is_told_in_the_claim() -> None:
     told = float(sketch.claim().note.partition("at most ")[2])
     assert sketch.loss_exceeds() <= told < 1.01 * sketch.loss_exceeds()
     several = replace(sketch, contributions=3).claim().note
-    assert several.startswith("two streams differ in at most 3 row(s)") and "e^epsilon" in several
+    assert several.startswith("two streams differ in at most 3 rows") and "e^epsilon" in several
     pure = replace(sketch, delta=0.0)
     assert pure.loss_exceeds() == 0.0 and pure.claim().note == ""
 

@@ -239,7 +239,7 @@ def test_together_they_must_fit_the_budget() -> None:
     with pytest.raises(ConfigError, match=r"b: epsilon=1 more .* lower an epsilon"):
         plan_all(config({**DISTINCT, "name": "a"}, {**DISTINCT, "name": "b"}, budget={"user": 1.5}))
     plan_all(config({**DISTINCT, "name": "a"}, COUNT, SUM, budget={"event": 3.0}))
-    with pytest.raises(ConfigError, match=r"sum: epsilon=1 more for one event .* would make 3; the limit is 2"):
+    with pytest.raises(ConfigError, match=r"sum: epsilon=1 more for one event .* the total to 3; the limit is 2"):
         plan_all(config({**DISTINCT, "name": "a"}, COUNT, SUM, budget={"event": 2.0}))
 
 

@@ -58,11 +58,11 @@ def test_a_budget_for_users_holds_over_all_files_of_a_question(tmp_path: Path) -
     both = [tmp_path / "a", tmp_path / "b"]
     charged(both[:1], USER, budget=2.0)
     charged(both[1:], USER, budget=2.0)
-    with pytest.raises(BudgetExhausted, match="would make 3; the limit is 2$"):
+    with pytest.raises(BudgetExhausted, match="would bring the total to 3; the limit is 2$"):
         charged(both, USER)
     charged(both, USER, budget=3.0)
     assert charged(both[:1], USER).total("user") == (3.0, 0.0)  # the one for both is found in each
-    with pytest.raises(BudgetExhausted, match="would make 4; the limit is 3$"):
+    with pytest.raises(BudgetExhausted, match="would bring the total to 4; the limit is 3$"):
         charged(both[:1], USER)
     (tmp_path / "other").mkdir()
     charged([tmp_path / "other" / "c"], EVENT)
@@ -77,7 +77,7 @@ def test_a_row_is_in_one_file_and_loses_what_was_charged_there(tmp_path: Path) -
     spent = charged(both, EVENT)
     assert spent.total("event") == (2.0, 0.0)
     assert str(spent) == "epsilon 2 for one event"
-    with pytest.raises(BudgetExhausted, match="would make 3; the limit is 2$"):
+    with pytest.raises(BudgetExhausted, match="would bring the total to 3; the limit is 2$"):
         charged(both[:1], EVENT)
 
 
@@ -85,7 +85,7 @@ def test_the_strictest_budget_of_several_files_counts(tmp_path: Path) -> None:
     both = [tmp_path / "a", tmp_path / "b"]
     charged(both[:1], USER, budget=5.0)
     charged(both[1:], USER, budget=2.0)
-    with pytest.raises(BudgetExhausted, match="would make 3; the limit is 2$"):
+    with pytest.raises(BudgetExhausted, match="would bring the total to 3; the limit is 2$"):
         charged(both, USER)
 
 
@@ -140,7 +140,7 @@ def test_checkpoints_sum_up_and_reading_starts_there(tmp_path: Path, monkeypatch
     assert sum(line.startswith('{"checkpoint"') for line in lines) == 3
     assert sum(line.startswith('["q"') for line in lines) == 37
     assert charged([ledger], USER).total("user") == (38.0, 0.0)
-    with pytest.raises(BudgetExhausted, match="would make 101; the limit is 100$"):
+    with pytest.raises(BudgetExhausted, match="would bring the total to 101; the limit is 100$"):
         charged([ledger], Claim(epsilon=63.0, unit="user"))
 
 

@@ -37,7 +37,7 @@ from panstream.primitives.codec import FieldLayout, noised, public, published
 from panstream.primitives.kernels.algorithms.packed_bits import count_set_bits
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import DiscreteLaplace, NoiseSource
-from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.claim import Claim, Intrusions, count_of
 from panstream.privacy.rounding import state_and_output
 
 _NAMES: dict[Method, str] = {
@@ -204,7 +204,7 @@ class SetBitCounter(Ticker[SetBitState]):
         notes = {"user-window": f"rows of one user within {self.window} ticks in a row"}
         note = notes.get(self.unit, "")
         if self.contributions is not None:
-            note = f"a user of at most {self.contributions} row(s)"
+            note = f"a user of at most {count_of(self.contributions, 'row')}"
         return Claim(
             epsilon=self.epsilon,
             unit=self.unit,

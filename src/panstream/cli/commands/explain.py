@@ -143,6 +143,8 @@ def _report(config: Config, inputs: list[str], format: str | None) -> bool:
                 typer.echo(f"{path}, row {bad.row}: {bad.reason}")
         if count > _SHOWN:
             typer.echo(f"{path}: and {count - _SHOWN:,} more")
-        typer.echo(f"{path}: " + (f"{count:,} problems" if count else "every row can be used"))
+        typer.echo(
+            f"{path}: " + (f"{count:,} problem{'' if count == 1 else 's'}" if count else "every row can be used")
+        )
         has_problem = has_problem or count > 0
     return has_problem

@@ -43,7 +43,7 @@ def federate(
     """Learn one network from the holders of CONFIG and show it, with what every holder spent.
 
     Holders given by url are asked where they run. Holders given by data are started here, each as a process with a
-    ledger and a certificate of its own, and stopped again: a trial of the real thing on one machine.
+    ledger and a certificate of its own, and stopped again: to try a federation on one machine.
     """
     with exit_codes(), ExitStack() as stack:
         from panstream.models.federated.analyst import Federation

@@ -19,9 +19,9 @@ _LOST = (
 
 
 def party(
-    directory: Annotated[Path, typer.Argument(help="Where this machine keeps its shares; no other may hold them.")],
+    directory: Annotated[Path, typer.Argument(help="Directory for this machine's shares; no other may copy it.")],
     stream: Annotated[str, typer.Option(help="The stream, as in its configuration.")],
-    role: Annotated[Literal["a", "b"], typer.Option("--as", help="a decides and calls b; b answers it.")],
+    role: Annotated[Literal["a", "b"], typer.Option("--as", help="Its role: a leads and connects to b, b listens.")],
     front: Annotated[str, typer.Option(help="The name of the front end's certificate.")],
     peer_name: Annotated[str, typer.Option(help="The name of the other machine's certificate.")],
     certificate: Annotated[Path, typer.Option(help="This machine's certificate, PEM.")],

@@ -54,9 +54,12 @@ def query(
         int | None, typer.Option(help="Most rows per user that count, to protect them together.")
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Slack, such as 1e-6: Gaussian noise; finds more unlisted names.")
+        float | None,
+        typer.Option(help="Chance of a larger loss, such as 1e-6; Gaussian noise, more unlisted names."),
     ] = None,
-    max_item_bytes: Annotated[int | None, typer.Option(help="Longest such name, in bytes; shorter is better.")] = None,
+    max_item_bytes: Annotated[
+        int | None, typer.Option(help="Longest unlisted name, in bytes; lower is better.")
+    ] = None,
     window: Annotated[
         str | None,
         typer.Option(

@@ -33,7 +33,7 @@ def report(
     token_file: Annotated[Path | None, typer.Option(help="File with a token to read; or set PANSTREAM_TOKEN.")] = None,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
 ) -> None:
-    """Report what was published about the last days, beside as many days before: for cron, by mail or as a file.
+    """Report what was published about the last days and as many days before: for cron, by mail or as a file.
 
     Page views and other counts are added up, with the interval of their noise together. It reads published answers
     only, and costs no privacy.

@@ -37,7 +37,7 @@ def inspect(
     """Print public parameters as JSON: queries, claims, releases made, the ledger. Nothing about the state itself."""
     with exit_codes():
         if not path.exists():
-            raise InvalidParameter(f"there is no {path.name!r}")
+            raise InvalidParameter(f"{path.name} does not exist")
         if path.is_dir():
             _store(path, state, yes, key_file)
             return
@@ -99,7 +99,7 @@ def _announce(
     yes: Yes = False,
     key_file: KeyFile = None,
 ) -> None:
-    """Record that the state was, or may have been, copied, refresh every state that can be, and say which are covered.
+    """Record that the state was or may have been copied, refresh every state that supports it, and say what is covered.
 
     Without --copied-at and --just-now, the time of the copy is not known: then rows may have been applied since, and
     only questions that are refreshed by adding noise (COUNT, SUM, names, ...) are covered.

@@ -197,7 +197,10 @@ def _sample(
     out: Annotated[Path, typer.Option(help="The synthetic table to write: .csv or .parquet.")],
     rows: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of rows; by default as many as the model was fitted to (of those given)."),
+        typer.Option(
+            min=1,
+            help="Number of rows; by default as many as the model was fitted to (that meet --given).",
+        ),
     ] = None,
     independent: Annotated[
         bool, typer.Option("--independent", help="Draw rows independently instead of with balanced counts.")
@@ -215,7 +218,7 @@ def _sample(
 ) -> None:
     """Write synthetic rows. This costs no privacy: only the model is read.
 
-    With --given, all rows agree with what is given, and the other columns follow from it as the model knows them.
+    With --given, all rows meet these conditions, and the other columns are drawn as the model expects them then.
     """
     with exit_codes():
         from panstream.models.networks.conditioning import condition

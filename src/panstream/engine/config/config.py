@@ -239,7 +239,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         base: Directory to which paths are relative.
     """
     sections = "stream query sketch store lookup two_party sink web statement"
-    top = Section("the file", data, set(sections.split()))
+    top = Section("config file", data, set(sections.split()))
     stream_keys = {*keys_of(StreamConfig), "name", "columns", "budget", "derived"}
     stream = _stream(Section("[stream]", top.required("stream", dict), stream_keys), cells_of(top))
     lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}

@@ -113,7 +113,9 @@ def _no_bound(plan: QueryPlan, stream: StreamConfig) -> str:
     """Return why nothing bounds the rows of one person, and what would."""
     per_window = " in a window" if plan.config.window is not None else ""
     if stream.user is None:
-        return f"protects one {plan.claim.unit}: no column names the user, so nothing limits the rows of one"
+        return (
+            f"protects single {plan.claim.unit}s, and no column identifies the user, so a person's rows are not limited"
+        )
     return (
         f"protects one {plan.claim.unit}: nothing limits the rows of one {stream.user} that it reads; give "
         f"contributions, the most rows of one {stream.user}{per_window}, or count DISTINCT {stream.user}"
