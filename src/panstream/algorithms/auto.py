@@ -106,10 +106,7 @@ class DistinctCount(AutoAlgorithm):
     def explain(self) -> str:
         """Return which algorithm was chosen, its expected error, and what was rejected."""
         choice = self.choice
-        reach = choice.reach()
-        if self.expected is None and self.universe is None:
-            reach = f"standard error about {choice.error / choice.users:.1%} of a large count"
-        lines = [f"Chosen: {_described(choice.algorithm)}, {reach}."]
+        lines = [f"Chosen: {_described(choice.algorithm)}, {choice.reach()}."]
         if choice.rejected is not None:
             lines.append(f"Rejected: {_described(choice.rejected.algorithm)}, {choice.rejected.reach()}.")
             bits, bitmap = sorted(

@@ -71,7 +71,7 @@ class HolderConfig:
     def read(cls, path: Path) -> HolderConfig:
         """Read the file of ``panstream holder``; raise ConfigError for unknown keys and wrong types."""
         folder = path.parent
-        table = Section("the configuration", load_config_file(path), {"holder"})
+        table = Section("config file", load_config_file(path), {"holder"})
         allowed_keys = {*cls.__dataclass_fields__, *_IDENTITY, *_ROSTER} - {"identity", "roster"}
         holder = Section("[holder]", table.required("holder", dict), allowed_keys)
         return cls(
@@ -131,7 +131,7 @@ class RunConfig:
     def read(cls, path: Path) -> RunConfig:
         """Read the file of ``panstream federate``; raise ConfigError for unknown keys and wrong types."""
         folder = path.parent
-        table = Section("the configuration", load_config_file(path), {"federation", "holder"})
+        table = Section("config file", load_config_file(path), {"federation", "holder"})
         members = tuple(_member(holder, folder) for holder in table.required("holder", list))
         remote = any(member.url is not None for member in members)
         fields = set(cls.__dataclass_fields__) - {"members", "identity"}
