@@ -106,7 +106,7 @@ def walk_site(steps: ServerWalk) -> None:
             (pages / "index.html").write_text(f"<!doctype html><title>mine</title>{tag}<p>Hello")
             steps.expect(steps.do(f"panstream web --check {origin}/"), "test beacon: taken, and not counted", "check")
             shot(steps, f"{origin}/", "visit.png")
-            described = json.loads(steps.do(f"curl --silent {address}/v1/queries"))
+            described = json.loads(ask(f"{address}/v1/queries"))
             if not all(query["next_answer"] for query in described["queries"]):
                 steps.failures.append("a card does not say when its first answer comes")
 

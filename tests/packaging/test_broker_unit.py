@@ -31,6 +31,22 @@ def test_systemd_understands_the_unit_with_its_drop_in(tmp_path: Path) -> None:
     assert "panstream.service" in control.stderr
 
 
+def test_a_database_has_its_driver_and_a_file_for_its_password(tmp_path: Path) -> None:
+    """The page shows a PostgreSQL sink: the image has its driver, and the drop-in is one that systemd understands."""
+    extras = re.search(r"\.\[([a-z,]+)\]", (ROOT / "packaging" / "Dockerfile").read_text())
+    assert extras is not None
+    assert {"kafka", "mqtt", "postgres"} <= set(extras[1].split(","))
+    drop_in = re.search(r"printf '(\[Service\].*?)' > \S+/postgres\.conf", PAGE)
+    assert drop_in is not None
+    settings = drop_in[1].replace("\\n", "\n").replace("%%", "%")
+    assert "LoadCredential=pgpass:/etc/panstream/pgpass\nEnvironment=PGPASSFILE=%d/pgpass" in settings
+    unit = tmp_path / "panstream.service"
+    both = UNIT.replace("[Install]", f"{settings}\n[Install]")
+    unit.write_text(both.replace("/opt/panstream/bin/panstream", sys.executable))
+    verified = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True)
+    assert "panstream.service" not in verified.stderr, verified.stderr
+
+
 @pytest.mark.slow
 def test_its_command_reads_redis_next_to_the_dashboard(tmp_path: Path) -> None:
     """As systemd runs it, with the credentials in a folder: rows are counted once over a restart, and deleted."""
