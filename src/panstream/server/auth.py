@@ -187,6 +187,8 @@ class Limits:
     unpacked: int = 64 << 20  # of one body decompressed
     rows: int = 1_000_000  # of one body
     memory: int = 256 << 20  # of all bodies at a time; one token may use half of what others leave
+    staged: int = 64 << 20  # of all batches in parts that wait for their commit; within memory
+    staged_time: float = 600.0  # that parts wait for another one or the commit
     rate: float = 2_000.0  # requests a second of one token; bursts of twice as many
     max_concurrent: int = 64  # requests of one token
     connections: int = 512  # of all together

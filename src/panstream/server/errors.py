@@ -16,6 +16,7 @@ CODES = {
     "budget_exhausted": (409, "All releases that were paid for have been made."),
     "unknown_producer": (409, "The producer is not open under this token, or was reopened; nothing was counted."),
     "sequence_gap": (409, "An earlier batch of the producer is missing; this one was not counted. Send both again."),
+    "missing_parts": (409, "A part that the commit names is not here; nothing was counted. Send all parts again."),
     "too_many_producers": (409, "Too many producers are open under this token: close some."),
     "too_large": (413, "The body, as sent or decompressed, or its number of rows is over the limit."),
     "unsupported_media_type": (415, "Content-Type or Content-Encoding is not supported."),

@@ -27,6 +27,7 @@ from panstream.server.auth import Limits
 from panstream.server.errors import HttpError, to_json
 from panstream.server.ingest.engine_thread import EngineThread
 from panstream.server.ingest.source_reader import SourceReader
+from panstream.server.ingest.staging import StagingArea
 
 _MAX_QUEUED = 1_000  # events that a slow listener may be behind before it is dropped
 _MAX_LISTENERS = 256
@@ -56,6 +57,7 @@ class Service:
         self.config = config
         self.listeners = _EventBroadcaster()
         self.readers: Sequence[SourceReader] = ()
+        self.staging = StagingArea(limits or Limits())
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._evidence = evidence_reader(config.statement, config.digest)
@@ -70,6 +72,7 @@ class Service:
         """Refuse new batches, and end the event streams of listeners."""
         self.stopping = True
         self.listeners.close()
+        self.staging.drop_all()
         self.worker.begin_stop()
 
     async def stop(self) -> None:

@@ -50,6 +50,9 @@ def serve(
     key_file: KeyFile = None,
     accept_time: AcceptTime = False,
     max_body: Annotated[int, typer.Option(min=1024, help="Largest request body, in bytes.")] = 16 << 20,
+    max_staged: Annotated[
+        int, typer.Option(min=1024, help="Memory for batches in parts that wait for their commit, in bytes.")
+    ] = 64 << 20,
     rate: Annotated[float, typer.Option(min=0.001, help="Requests per second and token.")] = 2000.0,
     max_concurrent: Annotated[int, typer.Option(min=1, help="Simultaneous requests per token.")] = 64,
     connections: Annotated[int, typer.Option(min=1, help="Connections in total.")] = 512,
@@ -82,7 +85,8 @@ def serve(
         limits = Limits(
             body=max_body,
             unpacked=4 * max_body,
-            memory=max(256 << 20, 16 * max_body),
+            memory=max(256 << 20, 16 * max_body, 6 * max_staged),
+            staged=max_staged,
             rate=rate,
             max_concurrent=max_concurrent,
             connections=connections,

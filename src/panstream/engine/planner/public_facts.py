@@ -42,7 +42,10 @@ _STATE_OVERHEAD = 2 << 10  # bytes that could be written in the time that one st
 _OFFSETS = "from a copy of memory: how many messages each Kafka partition has had"
 _NO_GZIP = "no Kafka producer compresses with gzip"
 _GZIP = "messages from Kafka may be compressed with gzip, of which a copy of memory may hold the last 512 bytes"
-_IN_FLIGHT = "rows in flight are not covered: over HTTP also those of a batch that waits for an earlier one"
+_IN_FLIGHT = (
+    "rows in flight are not covered: over HTTP also those of a batch that waits for an earlier one, and of parts that "
+    "wait for their commit"
+)
 _NUMBERED = "the number of batches of each producer that numbers them, and whether one came in this seven-day round"
 
 

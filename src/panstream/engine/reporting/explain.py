@@ -216,7 +216,8 @@ class ConfigExplanation:
             lines.append(f"  {intake:<15} {'; '.join(texts) or 'nothing'}")
         when = f"every {format_duration(self.step)}, whether or not any arrived" if self.step else ""
         lines.append(f"  live rows are stored {when or 'as they arrive, batch by batch'}")
-        lines.append("  rows in flight are not covered, nor batches over HTTP that wait for an earlier one meanwhile")
+        lines.append("  rows in flight are not covered, nor batches over HTTP that wait for an earlier one meanwhile,")
+        lines.append("  nor parts of a batch that wait for their commit (at most --max-staged bytes, for ten minutes)")
         warnings = [*self.warnings(), *self.strict_windows()]
         lines += [line for warning in warnings for line in ("", f"warning: {warning}")]
         return "\n".join(lines)

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime, RefreshOutcome
+from panstream.engine.runtime.producers import Sender
 from panstream.engine.storage.release_log import Release
 from panstream.errors import (
     BudgetExhausted,
@@ -36,8 +37,10 @@ from panstream.server.auth import Authenticator, QuotaTracker
 from panstream.server.errors import HttpError, to_json
 from panstream.server.http.openapi import describe
 from panstream.server.http.query_json import queries_json
+from panstream.server.http.staged_parts import StagedParts
 from panstream.server.ingest.jobs import Job, sender_from_headers
 from panstream.server.ingest.request_bodies import receive, receive_small
+from panstream.server.ingest.staging import part_from_headers
 from panstream.server.service import Service, metrics, release_json, releases_csv
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -66,6 +69,7 @@ def application(service: Service, access: Authenticator, quotas: QuotaTracker, p
     calls = _Handlers(service, quotas)
     routes: list[BaseRoute] = [
         route("/v1/streams/{name}/events", POST=("ingest", calls.events)),
+        route("/v1/streams/{name}/commit", POST=("ingest", calls.commit), DELETE=("ingest", calls.abort)),
         route("/v1/producers", GET=("ingest", calls.producers)),
         route(
             "/v1/producers/{name}",
@@ -111,16 +115,26 @@ class _Handlers:
         self._service = service
         self._worker = service.worker
         self._quotas = quotas
+        self._parts = StagedParts(service, quotas)
         self._description = describe()
 
     async def events(self, request: Request) -> Response:
         if request.path_params["name"] != self._service.config.stream.name:
             raise HttpError("not_found", "there is no stream of this name")
         self._service.check_running()
+        if (part := part_from_headers(request.headers)) is not None:
+            return _json((await self._parts.add(request, *part)).to_json())
         sender, sequence = sender_from_headers(request.headers, request.state.token)
         body = await receive(request, self._quotas, request.state.token)
         outcome = await self._worker.take(Job(body, sender, sequence))
         return _json(outcome.to_json())
+
+    async def commit(self, request: Request) -> Response:
+        return _json((await self._parts.commit(request)).to_json())
+
+    async def abort(self, request: Request) -> Response:
+        self._parts.abort(request)
+        return _json({})
 
     async def producers(self, request: Request) -> Response:
         token = request.state.token
@@ -141,22 +155,30 @@ class _Handlers:
         max_producers = self._quotas.limits.producers
         self._service.check_running()
 
-        def opened(engine: Any) -> dict[str, Any]:
+        def opened(engine: Any) -> tuple[dict[str, Any], set[Sender]]:
+            previous = _senders(engine, token, name)
             engine.producers.open(token, name, max_producers)
-            return self._producer(engine, token, name)
+            return self._producer(engine, token, name), previous
 
-        return _json(await self._worker.call(opened, durable=True))
+        producer, previous = await self._worker.call(opened, durable=True)
+        for sender in previous:
+            self._parts.area.drop(sender)
+        return _json(producer)
 
     async def close_producer(self, request: Request) -> Response:
         token = request.state.token
         name = request.path_params["name"]
 
-        def closed(engine: Any) -> dict[str, Any]:
+        def closed(engine: Any) -> tuple[dict[str, Any], set[Sender]]:
             last = self._producer(engine, token, name)
+            previous = _senders(engine, token, name)
             engine.close_producer(token, name)
-            return last
+            return last, previous
 
-        return _json(await self._worker.call(closed, durable=True))
+        producer, previous = await self._worker.call(closed, durable=True)
+        for sender in previous:
+            self._parts.area.drop(sender)
+        return _json(producer)
 
     def _producer(self, engine: Engine, token: str, name: str) -> dict[str, Any]:
         """Return a producer's last sequence number, and how many batches it may have in flight."""
@@ -258,6 +280,11 @@ class _Handlers:
 
     async def description(self, request: Request) -> Response:
         return _json(self._description)
+
+
+def _senders(engine: Engine, token: str, name: str) -> set[Sender]:
+    """Return under which id a producer of a token is open, if it is."""
+    return {Sender(token, producer.id) for producer in engine.producers.all_of(token) if producer.name == name}
 
 
 def _page_size(request: Request) -> int:

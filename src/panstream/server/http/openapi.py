@@ -10,6 +10,23 @@ from panstream.server.auth import Limits
 from panstream.server.errors import CODES
 from panstream.server.http.json_schemas import SCHEMAS
 from panstream.server.ingest.jobs import MAX_SEQUENCE
+from panstream.server.ingest.staging import MAX_PARTS
+
+_PARTS: dict[str, Any] = {
+    "type": "object",
+    "description": "The parts of a batch that are committed.",
+    "properties": {
+        "parts": {
+            "description": "How many parts there are, 1 to n; or the numbers of those that count.",
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": MAX_PARTS},
+                {"type": "array", "items": {"type": "integer", "minimum": 1}, "maxItems": MAX_PARTS},
+            ],
+        }
+    },
+    "required": ["parts"],
+    "additionalProperties": False,
+}
 
 
 def describe() -> dict[str, Any]:
@@ -89,6 +106,7 @@ def _paths() -> dict[str, Any]:
     announcement = {"required": True, "content": _json("Announcement")}
     return {
         "/v1/streams/{name}/events": {"post": _events()},
+        "/v1/streams/{name}/commit": _commit(),
         "/v1/producers": {
             "get": _operation("listProducers", "The producers open under this token.", "Producers", "ingest")
         },
@@ -217,6 +235,15 @@ def _events() -> dict[str, Any]:
                 "Given together with the producer or not at all.",
             ),
             _parameter(
+                "header",
+                "Panstream-Part",
+                {**word, "pattern": r"^[0-9]{1,19}/([0-9]{1,5}|\*)$"},
+                "k/n: this is part k of the n parts of a batch, or k/* if n is not known yet. The parts of the "
+                "producer's next batch wait in memory, in clear, until they are committed, the producer is opened "
+                f"anew, or none has come for {Limits().staged_time:g} seconds. In the answer, `rows` are those of the "
+                "part, and `skipped` and `late` are empty. A part that is sent again replaces itself.",
+            ),
+            _parameter(
                 "header", "Content-Encoding", {"enum": ["identity", "gzip", "zstd"]}, "How the body is compressed."
             ),
         ],
@@ -229,6 +256,42 @@ def _events() -> dict[str, Any]:
             },
         },
     )
+
+
+def _commit() -> dict[str, Any]:
+    batch = [
+        _parameter("path", "name", {"type": "string"}, "The stream's name."),
+        _parameter("header", "Panstream-Producer", {"type": "string", "pattern": ID_PATTERN}, "As for the parts."),
+        _parameter(
+            "header",
+            "Panstream-Sequence",
+            {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE},
+            "As for the parts.",
+        ),
+    ]
+    return {
+        "post": _operation(
+            "commitParts",
+            "Count the parts of a batch that were sent with Panstream-Part, as one batch: all of their good rows or "
+            "nothing. A commit that is sent again has no effect, and says so. After any other error the parts may be "
+            "gone: send them again.",
+            "Applied",
+            "ingest",
+            ("bad_body", "not_found", "unknown_producer", "sequence_gap", "missing_parts", "unsupported_media_type"),
+            text="Durable.",
+            parameters=batch,
+            requestBody={"required": True, "content": {"application/json": {"schema": _PARTS}}},
+        ),
+        "delete": _operation(
+            "dropParts",
+            "Wipe the parts of this producer that wait for a commit.",
+            {"application/json": {"schema": {"type": "object"}}},
+            "ingest",
+            ("not_found",),
+            text="Wiped, if there were any.",
+            parameters=batch,
+        ),
+    }
 
 
 def _releases() -> dict[str, Any]:

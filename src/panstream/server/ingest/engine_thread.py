@@ -106,6 +106,23 @@ class EngineThread:
         job.stage = Stage.PARSING
         self._enter(job, self._parsers.submit)
 
+    async def parse(self, job: Job) -> None:
+        """Parse a part of a batch, whose rows stay in the job; refused, or if nobody waits for it, it is wiped."""
+        assert self._loop is not None
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def on_done(result: Any, refusal: BaseException | None) -> None:
+            if refusal is None and future.done():  # the request was cancelled
+                job.overwrite()
+                job.release_reservations()
+            elif not future.done():
+                future.set_result(None) if refusal is None else future.set_exception(refusal)
+
+        job.on_done = on_done
+        job.is_part = True
+        self.submit(job)
+        await future
+
     async def call(self, work: Callable[[Engine], Any], *, durable: bool = False) -> Any:
         """Return ``work(engine)``; if ``durable``, only after the commit that includes it."""
         job = Job(call=work, durable=durable, stage=Stage.READY)
@@ -139,6 +156,8 @@ class EngineThread:
             self._answer([job])
         elif self.dead:
             self._reject_all([job])
+        elif job.is_part:
+            self._notify([job])
         else:
             self._jobs.put(job)
 
@@ -225,11 +244,10 @@ class EngineThread:
             self._held += [job for job in ready if job.refusal is not None or job.result is not None]
         self._answer([job for job in self._held if job.refusal is not None])
         self._held = [job for job in self._held if job.refusal is None]
-        if sum(job.body.reserved for job in self._held if job.body is not None) > _MAX_HELD:
+        if sum(job.reserved for job in self._held) > _MAX_HELD:
             for job in self._held:
                 job.overwrite()
-                if job.body is not None:
-                    job.body.release_reservation()
+                job.release_reservations()
 
     def _commit(self, commit: Callable[[Callable[[], None]], None]) -> None:
         """Commit the held jobs and answer them.
@@ -314,8 +332,8 @@ class EngineThread:
 
         def call_back() -> None:
             for job in unanswered:
-                if job.body is not None:
-                    job.body.release_reservation()
+                if not job.is_part or job.refusal is not None:
+                    job.release_reservations()
                 with contextlib.suppress(Exception):  # the others are answered all the same
                     job.on_done(job.result if job.refusal is None else None, job.refusal)
 

@@ -10,7 +10,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from panstream.engine.rows.row_batch import BatchResult, RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.name_decoder import lower_thread_priority
 from panstream.engine.runtime.producers import ID_PATTERN, Sender
+from panstream.engine.sources.coalescer import concat_batches
 from panstream.server.auth import Authenticator, QuotaTracker
 from panstream.server.errors import HttpError, frame_json_response, to_json
 from panstream.server.ingest.request_bodies import RequestBody, parse
@@ -88,6 +89,8 @@ class Job:
     on_done: OnDone = _ignore_result
     stage: Stage = Stage.RECEIVING
     rows: RowBatch | None = None
+    is_part: bool = False  # its rows are parsed and stay in the job until it is wiped
+    parts: tuple[Job, ...] = ()  # whose rows are this job's
     result: Any = None
     refusal: BaseException | None = None
 
@@ -110,6 +113,21 @@ class Job:
             self.rows = None
         if self.body is not None:
             self.body.overwrite()
+        for part in self.parts:
+            part.overwrite()
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of memory that are reserved for the body and its parts."""
+        own = 0 if self.body is None else self.body.reserved
+        return own + sum(part.reserved for part in self.parts)
+
+    def release_reservations(self) -> None:
+        """Return the memory reservations of a wiped body and its parts."""
+        for part in self.parts:
+            part.release_reservations()
+        if self.body is not None:
+            self.body.release_reservation()
 
 
 def fail_jobs(jobs: Iterable[Job], why: str = _FAILED, retry_after: int | None = 1) -> None:
@@ -166,6 +184,8 @@ class FastPath:
         if head is None:
             return None
         headers, begin = head
+        if "panstream-part" in headers:
+            return None
         try:
             grant = self.access.check(headers, "ingest")
             self.check()
@@ -327,10 +347,19 @@ class ParserPool:
     def _parse(self, job: Job) -> None:
         assert job.body is not None
         try:
-            job.rows = parse(job.body, self._schema)
+            job.rows = self._join(job, job.body) if job.body.kind == "parts" else parse(job.body, self._schema)
             job.stage = Stage.READY
         except HttpError as refusal:
             # A new error: the raised one holds a traceback, and with it the body.
             job.refusal = HttpError(refusal.code, refusal.message, retry_after=refusal.retry_after)
         except Exception as error:
             job.refusal = HttpError.after(error, "a body could not be read")
+
+    def _join(self, job: Job, body: RequestBody) -> RowBatch:
+        """Return the rows of all parts as one batch; it may share their memory, which is wiped with it."""
+        batches = [part.rows for part in job.parts if part.rows is not None and len(part.rows)]
+        if not batches:
+            return RowBatch.none(self._schema)
+        if len(batches) > 1:
+            body.reserve(sum(int(batch.columns.nbytes) for batch in batches))
+        return replace(concat_batches(batches, self._schema), first_row=1)

@@ -1,11 +1,11 @@
 """The Spark sink on a real, local Spark: killed in the middle of batches, and against a sink that does nothing.
 
-    make spark      (or, with pyspark and Java: python experiments/spark_sink.py [drills | kills [N [ROWS]] | speed])
+    make spark      (or, with pyspark and Java: python -m benchmarks.soak.spark [drills | kills [N [ROWS]] | speed])
 
 Drills: the driver is killed once some parts of a batch are counted, and started again with the same partitions, with
-others, and, as a control, with others and without the division by contents. Kills: Python workers are killed at
-random, and the driver at every tenth time, until all rows are counted. Counts have so large an epsilon that they are
-exact.
+others, and, as a control, with others and without the division by contents; then the same with staged parts, which
+stay in Spark's partitions. Kills: Python workers are killed at random, and the driver at every tenth time, until all
+rows are counted, by parts divided by contents and by staged ones. Counts have so large an epsilon that they are exact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 HERE = Path(__file__).resolve()
-PANSTREAM = os.environ.get("PANSTREAM", str(HERE.parent.parent / ".venv" / "bin" / "panstream"))
+PANSTREAM = os.environ.get("PANSTREAM", str(HERE.parents[2] / ".venv" / "bin" / "panstream"))
 REGIONS = [f"region {number}" for number in range(8)]
 CONFIG = """
 [stream]
@@ -120,7 +120,9 @@ def job(url: str, source: str, checkpoint: str, mode: str, cores: str, bytes_eac
         .config("spark.driver.memory", "1g")
         .getOrCreate()
     )
-    send: Any = panstream_spark.sink(url, "visits", parts=4, on_batch=lambda batch, report: print(batch, flush=True))
+    send: Any = panstream_spark.sink(
+        url, "visits", parts=4, staged=mode == "staged", on_batch=lambda batch, report: print(batch, flush=True)
+    )
     if mode == "plain":
         divide = panstream_spark._send_batch
 
@@ -205,6 +207,8 @@ def drills() -> bool:
         [
             drill("killed, started again with the same partitions", "sink", (few, few), True),
             drill("killed, started again with other partitions", "sink", (few, (4, "100k")), True),
+            drill("staged, started again with the same partitions", "staged", (few, few), True),
+            drill("staged, started again with other partitions", "staged", (few, many), True),
             drill("control: as Spark divides them, other partitions", "plain", (few, many), False),
         ]
     )
@@ -230,7 +234,7 @@ def workers_of(group: int) -> list[int]:
     return found
 
 
-def kills(count: int, rows: int) -> bool:
+def kills(count: int, rows: int, mode: str) -> bool:
     """Kill workers and drivers at random, ``count`` times, while ``rows`` rows are sent."""
     draws = random.Random(40)
     files = max(4, rows // 50_000)
@@ -240,10 +244,10 @@ def kills(count: int, rows: int) -> bool:
         worker_kills = driver_kills = 0
         begin = time.monotonic()
         with server(work) as address:
-            process = start_job(address, work, "sink", 2, "64m", 1)
+            process = start_job(address, work, mode, 2, "64m", 1)
             while process.poll() is None or process.returncode != 0:
                 if process.poll() is not None:  # Spark gave up on the query
-                    process = start_job(address, work, "sink", draws.choice((2, 3)), draws.choice(("64m", "100k")), 1)
+                    process = start_job(address, work, mode, draws.choice((2, 3)), draws.choice(("64m", "100k")), 1)
                 time.sleep(draws.uniform(0.05, 1.0))
                 if worker_kills + driver_kills >= count or process.poll() is not None:
                     continue
@@ -251,7 +255,7 @@ def kills(count: int, rows: int) -> bool:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
                     driver_kills += 1
-                    process = start_job(address, work, "sink", draws.choice((2, 3)), draws.choice(("64m", "100k")), 1)
+                    process = start_job(address, work, mode, draws.choice((2, 3)), draws.choice(("64m", "100k")), 1)
                 elif workers := workers_of(process.pid):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(draws.choice(workers), signal.SIGKILL)
@@ -259,7 +263,7 @@ def kills(count: int, rows: int) -> bool:
             found = counted(address)
         good = found == truth and worker_kills + driver_kills >= count
         print(
-            f"{worker_kills} workers and {driver_kills} drivers killed in {time.monotonic() - begin:.0f} s: "
+            f"{mode}: {worker_kills} workers and {driver_kills} drivers killed in {time.monotonic() - begin:.0f} s: "
             f"{sum(found):,} of {sum(truth):,} rows, {'exact' if found == truth else 'not exact'} in every region   "
             f"{'pass' if good else 'FAIL'}",
             flush=True,
@@ -272,7 +276,7 @@ def speed(rows: int = 4_000_000) -> bool:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         work = Path(directory)
         make_files(work / "in", 16, rows // 16)
-        rates: dict[str, list[float]] = {"empty": [], "sink": []}
+        rates: dict[str, list[float]] = {"empty": [], "sink": [], "staged": []}
         for turn in range(2):
             for mode in rates:
                 run = work / f"{mode}-{turn}"
@@ -284,7 +288,8 @@ def speed(rows: int = 4_000_000) -> bool:
                 rates[mode].append(rows / float(out.rpartition("ended in ")[2].split()[0]))
         for mode, seen in rates.items():
             print(f"{mode:<8} {', '.join(f'{rate / 1000:,.0f}' for rate in seen)} thousand rows a second")
-        print(f"the sink has {max(rates['sink']) / max(rates['empty']):.2f} of the rate of an empty one (best of two)")
+        for mode in ("sink", "staged"):
+            print(f"{mode} has {max(rates[mode]) / max(rates['empty']):.2f} of the rate of an empty one (best of two)")
         print(f"load {os.getloadavg()[0]:.1f}")
     return True
 
@@ -298,7 +303,9 @@ def main() -> int:
     if what in ("all", "drills"):
         good = drills() and good
     if what in ("all", "kills"):
-        good = kills(*map(int, rest)) and good if rest else kills(20, 2_000_000) and good
+        count, rows = [*map(int, rest), *(20, 2_000_000)[len(rest) :]]
+        for mode in ("sink", "staged"):
+            good = kills(count // 2, rows // 2, mode) and good
     if what in ("all", "speed"):
         good = speed() and good
     return 0 if good else 1
