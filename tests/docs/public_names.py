@@ -29,6 +29,7 @@ PACKAGES = (
 )
 MODULES = (
     "panstream.distributed.sharded.spark",
+    "panstream.distributed.beam",
     "panstream.distributed.spark",
     "panstream.errors",
     *(

@@ -19,6 +19,7 @@ PACKAGES = {
     "federated": ["panstream.models.federated"],
     "cluster": [
         "panstream.distributed",
+        "panstream.distributed.beam",
         "panstream.distributed.sharded",
         "panstream.distributed.spark",
         "panstream.distributed.two_party",

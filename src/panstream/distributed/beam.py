@@ -104,7 +104,6 @@ def WriteToPanstream(
     Returns:
         An ``apache_beam.PTransform``.
     """
-    import_optional("apache_beam", "sending rows from Beam", "beam")
     target = BeamTarget(
         url=url,
         stream=stream,
@@ -117,6 +116,7 @@ def WriteToPanstream(
         ca_file=ca_file,
         retry=retry or _PATIENT,
     )
+    import_optional("apache_beam", "sending rows from Beam", "beam")
     from panstream.distributed._beam_pipeline import Write
 
     return Write(target)

@@ -18,6 +18,18 @@ EXPOSURE = {
         ("event logs", "the query with its literals, and the number of rows of every task"),
         _LINK,
         ("server", f"{_SERVER}; Spark begins a batch when there is a new row"),
+        (
+            "staged=True",
+            "a whole batch in the server's memory until its commit, at most --max-staged bytes; no shuffle",
+        ),
+        ("claim", "the claims above cover the server, and none of the other lines"),
+    ],
+    "beam": [
+        ("workers", "rows in clear"),
+        ("shuffle", "rows in clear, in what the runner writes for GroupByKey, in its checkpoints and snapshots"),
+        ("logs", "the pipeline with its literals, and the numbers of elements of every step"),
+        _LINK,
+        ("server", "the names of the parts, and how many windows each has sent, which follow the clock"),
         ("claim", "the claims above cover the server, and none of the other lines"),
     ],
 }

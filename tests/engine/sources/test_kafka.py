@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
@@ -25,7 +26,7 @@ from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.sources import KafkaSource, open_source
 from panstream.engine.sources._kafka_offsets import MAX_MARKS, OffsetMarks
-from panstream.engine.sources.kafka import gzip_warning
+from panstream.engine.sources.kafka import _SETTINGS, gzip_warning
 from panstream.errors import ConnectionLost, InvalidParameter, MissingExtra, SourceError
 from panstream.testing.memory import make_needles
 from tests.engine.runtime.streams import good
@@ -75,6 +76,23 @@ def test_messages_become_rows(broker: Broker) -> None:
     assert not any(feed._messages.data)
     feed.close()
     assert list(itertools.islice(stream, 3)) == []
+
+
+@pytest.mark.skipif(REAL is not None, reason="the real broker of make kafka has no transactions")
+def test_messages_of_committed_transactions_become_rows(broker: Broker) -> None:
+    """librdkafka's broker does not hide those that are open or aborted; panstream asks it to."""
+    assert _SETTINGS["isolation.level"] == "read_committed"
+    topic = broker.topic()
+    flink = Producer({**broker.settings, "transactional.id": f"{topic}-0"})
+    flink.init_transactions(PATIENCE)
+    for first in (0, 50):
+        flink.begin_transaction()
+        for n in range(first, first + 50):
+            flink.produce(topic, f'{{"n": {n}}}', partition=n % 4)
+        flink.commit_transaction(PATIENCE)
+    feed = source(broker.url(topic))
+    assert sorted(numbers(take(feed.batches(), 100))) == list(range(100))
+    feed.close()
 
 
 def test_bad_messages(broker: Broker) -> None:
