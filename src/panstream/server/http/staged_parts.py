@@ -31,7 +31,11 @@ class StagedParts:
         self._service = service
         self._worker = service.worker
         self._quotas = quotas
-        self.area: StagingArea = service.staging
+
+    @property
+    def area(self) -> StagingArea:
+        """The parts that wait for their commit."""
+        return self._service.staging
 
     async def add(self, request: Request, part: int, count: int | None) -> BatchOutcome:
         """Hold a part; ``new`` of the outcome is false if its batch was counted before."""
