@@ -106,7 +106,7 @@ class StagingArea:
         """Hold a parsed part instead of an earlier one of the same number; wipe it if it is refused.
 
         Raises:
-            HttpError: If there is no room, or the number of parts contradicts an earlier one.
+            HttpError: If there is no memory, or the number of parts contradicts an earlier one.
         """
         batch = self._batches.setdefault(sender, _Batch(job.sequence))
         if batch.sequence != job.sequence:
