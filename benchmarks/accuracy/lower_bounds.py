@@ -1,7 +1,7 @@
 """How accurate may a pan-private algorithm be? Reconstruction of members as a function of the accuracy of answers.
 
-    python experiments/lower_bounds.py run  --out lower_bounds.csv
-    python experiments/lower_bounds.py plot --data lower_bounds.csv --out lower_bounds.svg
+    python -m benchmarks.accuracy.lower_bounds run  --out lower_bounds.csv
+    python -m benchmarks.accuracy.lower_bounds plot --data lower_bounds.csv --out lower_bounds.svg
 
 Four panels, after section 4 of Mir et al.: answers off by c·sqrt(m) to random queries (Theorem 12); a constant fraction
 of arbitrary answers (Theorem 13); union queries with relative and additive error (Theorem 14); and the same intruder

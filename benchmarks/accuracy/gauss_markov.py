@@ -1,6 +1,6 @@
 """Could a count at every tick do better with a delta? One stationary noise, and what it would need.
 
-    python experiments/gauss_markov.py [--horizons 10 14 20]
+    python -m benchmarks.accuracy.gauss_markov [--horizons 10 14 20]
 
 The noise of an answer is eta, drawn at the start and kept with the count, and X, a sum of independent autoregressive
 processes x <- theta·x + draw. Given what one look shows, an event shifts X on one side of itself by 1, at a cost of

@@ -1,7 +1,7 @@
 """Bias and mean squared error of the entropy of noisy counts, measured and by Digalakis 2018, Theorems 3.5 and 3.6.
 
-    python experiments/noisy_entropy.py run     # writes experiments/noisy_entropy.csv and says what fits: a minute
-    python experiments/noisy_entropy.py plot    # draws docs/pictures/noisy_entropy.svg from it
+    python -m benchmarks.accuracy.noisy_entropy run     # writes noisy_entropy.csv and says what fits: a minute
+    python -m benchmarks.accuracy.noisy_entropy plot    # draws docs/pictures/noisy_entropy.svg from it
 
 The pairs (X2, X6) of the published seven-attribute network; M holders share every pair table with discrete Laplace
 noise of scale b = 2·C(7, 2)/epsilon per cell (Theorem 3.4), the analyst sums, divides by n, takes negative shares as 0.
@@ -22,8 +22,8 @@ from panstream.errors import MissingExtra
 from panstream.models.networks import noisy_entropy_bias, noisy_entropy_error, seven_attributes
 from panstream.primitives.noise import DiscreteLaplace, SeededSource
 
-ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "experiments" / "noisy_entropy.csv"
+ROOT = Path(__file__).parents[2]
+TABLE = Path(__file__).with_suffix(".csv")
 PICTURE = ROOT / "docs" / "pictures" / "noisy_entropy.svg"
 ATTRIBUTES = (2, 6)
 TABLES_SHARED = math.comb(7, 2)
