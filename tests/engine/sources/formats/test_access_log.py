@@ -156,7 +156,9 @@ METHODS = st.sampled_from(["GET", "POST", "-"])
 STATUS = st.sampled_from(["200", "304", "404", "499", "500", "503"])
 AGENTS = st.sampled_from(["Mozilla/5.0 Firefox/130.0", "Googlebot/2.1", "-", "SmartTV", "iPad", "Android 14"])
 REFERRERS = st.sampled_from(["-", "https://www.Example.org/x", "http://search.test:80/?q=1", "android-app://x"])
-QUERIES = st.sampled_from(["", "?utm_campaign=may", "?a=1&utm_campaign=june&b=2", "?xutm_campaign=no", "?"])
+QUERIES = st.sampled_from(
+    ["", "?utm_campaign=may", "?a=1&utm_campaign=june&b=2", "?xutm_campaign=no", "?utm_source=a&utm_term=b", "?"]
+)
 
 
 @given(st.lists(st.tuples(EVENTS, QUERIES, METHODS, STATUS, REFERRERS, AGENTS), min_size=1, max_size=6))
@@ -178,6 +180,11 @@ def test_columns_about_visits_are_what_the_lines_say(lines: list[tuple[str, ...]
         device = {"-": "other", "SmartTV": "other", "iPad": "tablet", "Android 14": "tablet"}.get(agent, "desktop")
         wanted = {"event": event, "device": device, "path": path, "status": int(status)}
         wanted |= {"section": "/" + path.split("/")[1], "campaign": campaign[1] if campaign else ""}
+        for name in ("utm_source", "utm_medium", "utm_term", "utm_content"):
+            parameter = re.search(rf"[?&]{name}=([^&]+)", query)
+            wanted[name] = parameter[1] if parameter else ""
+        wanted["browser"] = "Firefox" if "Firefox/" in agent else "other"
+        wanted["system"] = {"iPad": "iOS", "Android 14": "Android"}.get(agent, "other")
         wanted |= {"referrer_host": host[1] if host else "", "entry": host is None or host[1] != "example.org"}
         assert row == wanted
 
