@@ -55,6 +55,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("CROPPED_SUM(user, w, 16)", {**KNOWN, "cells": "noisy"}, "is for bits of presence"),
     ("COUNT(*)", CAPPED, "needs universe, the known users, or expected"),
     ("COUNT(*)", {**KNOWN, **CAPPED, "contributions": 65}, r"contributions in 1\.\.64"),
+    ("SUM(value)", {**KNOWN, **RANGE, **CAPPED, "delta": 1e-6}, "delta is for one machine"),
     ("AVG(value)", {**RANGE, **CAPPED}, r'"two_party" also for COUNT\(\*\) and SUM'),
     ("SUM(value)", {**KNOWN, **RANGE, **CAPPED, "lower": -1.0}, "needs lower = 0"),
     ("SUM(value)", {**KNOWN, **CAPPED}, "needs lower = 0"),

@@ -60,6 +60,8 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
     _check_horizon(query, stream)
     check_sender_bound(query, stream)
     if kind.of_users:
+        if query.delta and stream.machines:
+            raise InvalidParameter("delta is for one machine: what two machines count has Laplace noise")
         if query.delta:
             raise InvalidParameter(
                 f"delta is for queries about rows; {kind.value} has noise in its bits, which gains nothing by it"
