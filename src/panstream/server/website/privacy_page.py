@@ -27,7 +27,8 @@ from panstream.server.dashboard import HEADERS
 _SENT = {
     "beacon": "When a page opens, a small script tells this site’s counter the address of the page, the page that "
     "you came from, your browser’s language and name, and how long the page took to load; later, that an error "
-    "happened in a script (not its text), and events that the site names, such as a sign-up. As with every request, "
+    "happened in a script (not its text), and events that the site names, such as a sign-up. Each message has a random "
+    "number, drawn for it alone, so that one that is delivered twice counts once. As with every request, "
     "the counter sees the network address that it comes from.",
     "log": "The web server writes a line for every request: your network address, the page, the page that you came "
     "from and your browser’s name. The counter reads these lines. The log itself is the web server’s, and is not "
