@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 EXTRA = (
     *("group", "window", "end", "since", "gaps"),
     *("at_most_beyond", "description", "too_uncertain", "help", "key", "items", "listing_threshold"),
+    *("answer", "lag", "cohort", "sketch"),
 )
 """Fields of a record that only some answers have."""
 _COLUMNS = (

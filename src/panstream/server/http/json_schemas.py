@@ -110,6 +110,14 @@ _DOUBT = {
     "help": {**_TEXT, "description": "What would make the answer better, where it is too uncertain."},
 }
 
+_SOMETIMES = "group window end since gaps at_most_beyond description"  # fields of a release
+_WINDOWS = {
+    "answer": {**_TEXT, "description": "Of RETENTION: which of its answers, such as back_2."},
+    "lag": {**_INTEGER, "description": "Of RETENTION: how many windows lie between the cohort and this one."},
+    "cohort": _pair(_TIME, "Of RETENTION: begin and end of the window whose users came again."),
+    "sketch": {**_TEXT, "description": "Of SKETCH: name of the published cells."},
+}
+
 _CLAIM = {
     "epsilon": _EPSILON,
     "delta": _NUMBER,
@@ -238,8 +246,8 @@ SCHEMAS: dict[str, Any] = {
         }
     ),
     "Release": _object(
-        {**_RELEASE, **_DOUBT, **_NAMES},
-        optional=("group", "window", "end", "since", "gaps", "at_most_beyond", "description", *_DOUBT, *_NAMES),
+        {**_RELEASE, **_DOUBT, **_NAMES, **_WINDOWS},
+        optional=(*_SOMETIMES.split(), *_DOUBT, *_NAMES, *_WINDOWS),
     ),
     "Releases": _object({"releases": _list(_ref("Release"))}),
     "NameCounts": _object(

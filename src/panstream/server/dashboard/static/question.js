@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { Asking } from "./asking.js";
 import { about, History, seen } from "./chart.js";
+import { asksRetention, Cohorts } from "./cohorts.js";
 import { h, say, show } from "./dom.js";
 import { first } from "./first.js";
 import { answer, loss, many, moment } from "./format.js";
@@ -85,6 +86,7 @@ class Card {
         ),
       ),
     );
+    this.cohorts = asksRetention(query) ? new Cohorts(query.name) : null;
     this.side = h("div", { class: "side" }, this.history.node, this.key, this.groups.node);
     this.node = h(
       "section",
@@ -108,6 +110,7 @@ class Card {
         ),
         this.side,
       ),
+      this.cohorts?.node,
       h("div", { class: "under" }, promise(query), this.more, saving(query)),
       this.asking.node,
     );
@@ -140,6 +143,7 @@ class Card {
       this.#chart(all);
     }
     this.drawn = wanted;
+    this.cohorts?.update(query, this.store, id);
     this.#left(query, last);
     this.#rows();
   }

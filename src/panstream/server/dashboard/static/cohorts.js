@@ -1,0 +1,117 @@
+// Who came back: a table of cohorts coloured by the share that came again, for questions that ask RETENTION.
+
+import { h, show } from "./dom.js";
+import { number, windowed } from "./format.js";
+
+const COHORTS = 13;
+const NOTHING = 0.9; // part of all possible values: an interval as wide says nothing
+
+/** Whether a question asks who came back. */
+export const asksRetention = (query) => query.outputs.some(({ name }) => name === "rate_1");
+
+/** The latest answers of the group that a series belongs to, by window and lag. */
+function read(query, store, chosen) {
+  const [, group = ""] = chosen.match(/( \[.*\])?$/s) ?? [];
+  const windows = new Map(),
+    rates = new Map();
+  const back = new Map();
+  for (const series of query.series) {
+    if (group && !series.endsWith(group)) continue;
+    for (const release of store.series.get(series) ?? []) {
+      if (release.interval[0] === null || !release.answer) continue;
+      const kind = release.answer.replace(/_\d+$/, "");
+      if (kind === "rate") rates.set(release.lag, release);
+      else if (kind === "back") back.set(`${release.cohort[0]} ${release.lag}`, release);
+      else {
+        if (!windows.has(release.window[0])) windows.set(release.window[0], { window: release.window });
+        windows.get(release.window[0])[kind] = release;
+      }
+    }
+  }
+  const rows = [...windows.values()].sort((one, other) => (one.window[0] < other.window[0] ? -1 : 1));
+  return { rows: rows.slice(-COHORTS), back, rates };
+}
+
+/** A cell: its text, and how it is drawn. The colour is the part of the cohort that came again. */
+function cell(release, of, percent) {
+  if (!release) return h("td", { class: "blank" }, h("span", { class: "unseen" }, "not known yet"));
+  const [low, high] = release.interval;
+  const scale = percent ? 100 : 1,
+    sign = percent ? "%" : "";
+  const width = Math.min(scale * (high - low), 10);
+  const [value, from, to] = [release.value, low, high].map((each) => number(scale * each, width));
+  const says = of === undefined || high - low < NOTHING * of;
+  const span = says ? `${from} to ${to}${sign}` : "too few to say";
+  const kind = !says ? "says-nothing" : release.too_uncertain ? "uncertain" : "certain";
+  const share = of ? Math.min(Math.max(release.value / of, 0), 1) : 0;
+  const depth = of && says ? ` share-${Math.min(Math.ceil(share * 10), 6)}` : ""; // rarely do more than half return
+  return h("td", { class: `${kind}${depth}` }, kind === "certain" && h("b", null, `${value}${sign}`), h("small", null, span));
+}
+
+/** The table of cohorts; the picture and its numbers are the same element. */
+export class Cohorts {
+  constructor(name) {
+    this.body = h("div");
+    this.node = h(
+      "section",
+      { class: "cohorts", "aria-label": `Who came back, ${name}` },
+      h("h2", null, "Who came back"),
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cohorts" }, this.body),
+      h(
+        "p",
+        { class: "cohort-key" },
+        "Each row is a window and its users; the columns say how many of them came again so many windows later, with " +
+          "the range that holds with 95%. The darker, the larger the part. Hatched: only the range is certain.",
+      ),
+    );
+  }
+
+  update(query, store, series) {
+    const { rows, back, rates } = read(query, store, series);
+    const lags = query.outputs.filter(({ name }) => name.startsWith("rate_")).map((_, index) => index + 1);
+    this.node.hidden = !rows.length;
+    const wanted = `${series} ${rows.length} ${rows.at(-1)?.window[0]} ${back.size} ${rates.size}`;
+    if (wanted === this.drawn) return;
+    this.drawn = wanted;
+    const head = ["Window", "Users", "Not in the one before", ...lags.map((lag) => `After ${lag}`)];
+    show(
+      this.body,
+      h(
+        "table",
+        null,
+        h("caption", { class: "unseen" }, "Users of each window, and how many came again later"),
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            head.map((text) => h("th", { scope: "col" }, text)),
+          ),
+        ),
+        h(
+          "tbody",
+          null,
+          h(
+            "tr",
+            { class: "pooled" },
+            h("th", { scope: "row" }, "Share of all"),
+            h("td", { class: "blank" }),
+            h("td", { class: "blank" }),
+            lags.map((lag) => cell(rates.get(lag), 1, true)),
+          ),
+          rows.map(({ window, users, new: fresh }) =>
+            h(
+              "tr",
+              null,
+              h("th", { scope: "row" }, windowed(window)),
+              cell(users),
+              cell(fresh),
+              lags.map((lag) => cell(back.get(`${window[0]} ${lag}`), users?.value)),
+            ),
+          ),
+        ),
+      ),
+    );
+  }
+}
