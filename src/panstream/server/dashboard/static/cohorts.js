@@ -44,8 +44,9 @@ function cell(release, of, percent) {
   const span = says ? `${from} to ${to}${sign}` : "too few to say";
   const kind = !says ? "says-nothing" : release.too_uncertain ? "uncertain" : "certain";
   const share = of ? Math.min(Math.max(release.value / of, 0), 1) : 0;
-  const depth = of && says ? ` share-${Math.min(Math.ceil(share * 10), 6)}` : ""; // rarely do more than half return
-  return h("td", { class: `${kind}${depth}` }, kind === "certain" && h("b", null, `${value}${sign}`), h("small", null, span));
+  const depth = of && says ? ` share-${Math.min(Math.ceil(share * 10), 6)}` : ""; // half and more are rare
+  const figure = kind === "certain" && h("b", null, `${value}${sign}`);
+  return h("td", { class: `${kind}${depth}` }, figure, h("small", null, span));
 }
 
 /** The table of cohorts; the picture and its numbers are the same element. */
