@@ -128,10 +128,10 @@ class DistinctCount(AutoAlgorithm):
         algorithm = self.choice.algorithm
         if self.universe is not None or self.at_most is not None or not isinstance(algorithm, Bitmap):
             return ""
-        usual = algorithm.relative_error(_LARGE_COUNT)
         better = replace(self, expected=_LARGE_COUNT).choice.error / _LARGE_COUNT
-        many = f"{_LARGE_COUNT:,.0f}"
-        return f" If there are {many} users, the error is {usual:.2%}; with expected={many} it would be {better:.2%}."
+        many = f"{_LARGE_COUNT:,.0f} users"
+        usual = f" If there are {many}, the error is {algorithm.relative_error(_LARGE_COUNT):.2%}"
+        return f"{usual}; with expected={_LARGE_COUNT:,.0f} it would be {better:.2%}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +207,10 @@ def _releases_start(question: DistinctCount) -> bool:
 
 def _sized_bitmap(question: DistinctCount, users: float | None, max_users: int) -> Bitmap:
     """Return the smallest bitmap in memory that is close to the best at ``users``, with levels for ``max_users``."""
-    cells = _cells(question)
     fitting = [
         Bitmap(buckets=buckets, levels=levels, expected=users, hash=question.hash, **_common_options(question))
         for buckets, levels in _layouts(question, max_users)
-        if buckets * levels <= cells
+        if buckets * levels <= _cells(question)
     ]
     if users is None:
         return [bitmap for bitmap in fitting if bitmap.buckets <= _DEFAULT_BUCKETS][-1]
@@ -227,6 +226,7 @@ def _bitmap_with_released_start(question: DistinctCount, max_users: int) -> Cont
             epsilon=question.epsilon,
             horizon=1,
             unit="user",
+            method="paid",  # of one answer a tree has nothing to add up
             expected=question.expected,
             buckets=buckets,
             rows_of_cells=levels,
