@@ -39,7 +39,8 @@ def ingest(
     transport = engine.transport
     if any("://" in path for path in inputs):
         raise NotSupported(
-            "a cluster reads files and standard input; read Redis, MQTT and Kafka on one machine, or serve them"
+            "a cluster reads files of local and shared disks, and standard input; read object stores, Redis, MQTT and "
+            "Kafka on one machine, or serve them"
         )
     source = open_configured_source(config, inputs, follow=follow, format=format)  # refuses what cannot be read
     engine.declare(*ingestion_paths(inputs, follow=follow))
