@@ -30,7 +30,7 @@ _PARTS = {
     "output": "answers",
     "rho of marginals": "rho for one-way tables",
     "rho of structure": "rho for choosing the structure",
-    "rho of tables": "rho for the tables of its edges",
+    "rho of tables": "rho for two-way tables",
 }
 
 

@@ -184,7 +184,8 @@ def _expected_time(domain: Domain) -> str:
             begin = time.perf_counter()
             step()
             seconds.append(time.perf_counter() - begin)
-    return f"{_seconds(few * min(seconds))} to {_seconds(many * min(seconds))}"
+    low, high = (_seconds(steps * min(seconds)) for steps in (few, many))
+    return f"about {low}" if low == high else f"{low} to {high}"
 
 
 def _seconds(seconds: float) -> str:
