@@ -120,7 +120,7 @@ def test_names_of_periods_and_zones() -> None:
         "1 day",
         "1 calendar day",
     ]
-    with pytest.raises(InvalidParameter, match="or one of day, week, month, quarter, year"):
+    with pytest.raises(InvalidParameter, match="or a period of the calendar: day, week, month, quarter, year"):
         parse_period("2 months", name="window")
     for zone in ("Berlin", "../etc/passwd", "", "Europe"):
         with pytest.raises(InvalidParameter, match="time_zone .* is not known"):

@@ -9,7 +9,6 @@ _FLAGS: tuple[tuple[str, str], ...] = (
     (r"\bgroups names\b", "--groups names"),
     (r"(?<=keys )(declared|listed) in groups\b", r"listed with --groups"),
     (r"\bneeds lower and upper\b", "needs --lower and --upper"),
-    (r"\bgive contributions \(--contributions\)", "give --contributions"),
     (r"\bgive contributions\b", "give --contributions"),
     (r"\bcolumn of event time, time, and\b", "column of event time, --time, and"),
     (r"\btypes must name\b", "--type must name"),

@@ -182,7 +182,7 @@ class PreparedQuery:
         if stream.user is not None and any(plan.claim.unit == "event" and plan.config.unit is None for plan in plans):
             texts.append(
                 f"one row is protected, not all rows of one {stream.user}, since nothing limits how many there are; "
-                f"give contributions (--contributions), the most rows of one {stream.user}"
+                f"give contributions, the most rows of one {stream.user}"
             )
         return texts
 

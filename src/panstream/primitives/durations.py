@@ -55,7 +55,7 @@ def parse_period(text: object, *, name: str) -> float:
     try:
         return parse_duration(text, name=name)
     except InvalidParameter as error:
-        raise InvalidParameter(f"{error}, or one of {', '.join(CALENDAR_SECONDS)}, as the calendar has them") from None
+        raise InvalidParameter(f"{error}, or a period of the calendar: {', '.join(CALENDAR_SECONDS)}") from None
 
 
 def format_duration(seconds: float) -> str:
