@@ -127,17 +127,18 @@ def unions(runs: int) -> None:
                 sets = [np.arange(users) + day * users // 2 for day in range(days)]
                 truth = users * (days + 1) / 2
                 buckets = table_for(truth / 2)
-                useful = 0
-                squares, inside = 0.0, 0
+                useful = inside = 0
+                squares = 0.0
                 for _ in range(runs):
                     first, *others = published(sets, buckets, epsilon, rng)
                     estimate = first.union(*others)
                     low, high = estimate.interval()
-                    useful += high - low <= estimate.value
-                    squares += (estimate.unclipped - truth) ** 2
+                    if not estimate.has_no_value:
+                        useful += 1
+                        squares += (estimate.unclipped - truth) ** 2
                     inside += low <= truth <= high
                 print(
-                    f"{users:7,} {days:5} {epsilon:8g} {196 * math.sqrt(squares / runs) / truth:22.0f}% "
+                    f"{users:7,} {days:5} {epsilon:8g} {196 * math.sqrt(squares / max(useful, 1)) / truth:22.0f}% "
                     f"{100 * inside / runs:8.1f}% {100 * useful / runs:13.0f}%",
                     flush=True,
                 )

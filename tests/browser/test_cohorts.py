@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Open, photograph, resize
-from tests.browser.serving import serving
+from tests.browser.serving import Serving, serving
 from tests.cli.running import run
 
 pytestmark = pytest.mark.slow
@@ -52,19 +53,24 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_table_of_cohorts(config: Path, visit: Open) -> None:
+@pytest.fixture
+def weekly(config: Path) -> Iterator[Serving]:
     with serving(config.parent, config=config.read_text()) as server:
-        page = visit(server, "/#/question/returning")
-        table = page.get_by_role("region", name="Cohorts", exact=True)
-        expect(table.get_by_role("row")).to_have_count(10)  # the head, the shares, and eight windows
-        expect(table.get_by_role("rowheader").nth(1)).to_have_text("5 Mar 2026 to 11 Mar 2026")
-        row = table.get_by_role("row").nth(2)
-        expect(row.locator("td.certain")).to_have_count(2)  # its users, and those who came after one window
-        expect(row.locator("td.uncertain")).to_have_count(2)
-        expect(table.locator("td.share-4, td.share-5").first).to_be_visible()
-        photograph(page, "cohorts-1280")
-        resize(page, 390)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        photograph(page, "cohorts-390")
-        page.emulate_media(color_scheme="dark")
-        photograph(page, "cohorts-390-dark")
+        yield server
+
+
+def test_the_table_of_cohorts(weekly: Serving, visit: Open) -> None:
+    page = visit(weekly, "/#/question/returning")
+    table = page.get_by_role("region", name="Cohorts", exact=True)
+    expect(table.get_by_role("row")).to_have_count(10)  # the head, the shares, and eight windows
+    expect(table.get_by_role("rowheader").nth(1)).to_have_text("5 Mar 2026 to 11 Mar 2026")
+    row = table.get_by_role("row").nth(2)
+    expect(row.locator("td.certain")).to_have_count(2)  # its users, and those who came after one window
+    expect(row.locator("td.uncertain")).to_have_count(2)
+    expect(table.locator("td.share-4, td.share-5").first).to_be_visible()
+    photograph(page, "cohorts-1280")
+    resize(page, 390)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    photograph(page, "cohorts-390")
+    page.emulate_media(color_scheme="dark")
+    photograph(page, "cohorts-390-dark")

@@ -147,6 +147,17 @@ def test_unions_of_many_windows() -> None:
     assert union.claim.epsilon == pytest.approx(7 * 2.0 + 2.5712, abs=1e-3)  # one copy sees one of them open
 
 
+def test_a_union_about_which_the_cells_say_little_is_an_interval() -> None:
+    rng = SeededSource(14)
+    days = [sketch_of(range(500 * day, 500 * day + 1000), 0.5, rng, day) for day in range(20)]
+    union = days[0].union(*days[1:])
+    assert union.has_no_value
+    low, high = union.interval()
+    assert max(day.count().interval(0.99)[0] for day in days) == low
+    assert low < 10_500 < high
+    assert union.to_json()["value"] is None
+
+
 def test_the_claim_adds_up_windows_and_what_one_copy_sees() -> None:
     rng = SeededSource(5)
     first, second = (sketch_of([1], 1.0, rng, index) for index in (0, 1))

@@ -30,6 +30,7 @@ MAGIC = b"PANSKCH1"
 _MAX_CELLS = 1 << 31
 _MAX_HEADER = 1 << 16
 _MAX_NAME = 1_000
+_REACH = 1.96  # of a 95% interval, in standard errors
 _FIELDS = {
     "name": str,
     "buckets": int,
@@ -160,6 +161,9 @@ class Sketch:
     def union(self, *others: Sketch) -> Estimate:
         """Return how many distinct users came in any of the windows.
 
+        Where the cells say less than the counts of the windows, it has no value: its interval reaches from the largest
+        count to the sum of all.
+
         Args:
             others: Sketches of other windows with the same parameters.
         """
@@ -263,7 +267,17 @@ class Sketch:
         parts = [sketch.count() for sketch in sketches]
         lowest = max(part.interval(0.99)[0] for part in parts)
         highest = sum(part.interval(0.99)[1] for part in parts)
-        return estimate.within(lowest, max(highest, lowest))
+        highest = max(highest, lowest)
+        if not _REACH * estimate.standard_error <= (highest - lowest) / 2:  # the parts alone say as much
+            return Estimate(
+                value=math.nan,
+                standard_error=math.nan,
+                claim=claim,
+                name=estimate.name,
+                support=(0.0, highest),
+                interval_rule=lambda level: (lowest, highest),
+            )
+        return estimate.within(lowest, highest)
 
     def _fit(self, other: Sketch) -> PairFit:
         self._require_comparable([other])
