@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from shared.site_traffic import traffic
 
 TOP = 20
-DAYS = 30
-MONTH = 2_592_000.0
 NASA = "nasa_19950801.tsv.gz"
 
 
@@ -144,19 +142,20 @@ def _range(low: float, high: float) -> str:
 
 
 def simulated(runs: int, visitors: int = 1_000) -> str:
-    start = MONTH * (datetime.now(UTC).timestamp() // MONTH - 1)
-    hours = list(traffic("example.org", days=DAYS, visitors=visitors, until=start + DAYS * 86400.0))
+    month = (datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)).date()
+    start = datetime(month.year, month.month, 1, tzinfo=UTC).timestamp()  # of the last whole month
+    length = month.day
+    hours = list(traffic("example.org", days=length, visitors=visitors, until=start + length * 86400.0))
     days = [
         pa.Table.from_batches([hour.rows for hour in hours[24 * day : 24 * day + 24]]).combine_chunks().to_batches()[0]
-        for day in range(DAYS)
+        for day in range(length)
     ]
     people = [set(pc.unique(day.filter(pc.equal(day["event"], "view"))["visitor"]).to_pylist()) for day in days]
     names = ("visitors per day", "visitors per week", "visitors per month")
     config = asked(WebsiteSpec(site="example.org", visitors=visitors), *names)
     schema = RowSchema.of(config.stream, config.needed_columns)
     rows = [from_arrow(day, schema, label="the simulation") for day in days]
-    lengths = {"visitors per day": 1, "visitors per week": 7, "visitors per month": 30}
-    answers: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    answers: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
     now = start
 
     def clock() -> float:
@@ -166,21 +165,21 @@ def simulated(runs: int, visitors: int = 1_000) -> str:
         now = start
         with Engine(config, clock=clock, elapsed=clock) as engine, Selector(config) as select:
             engine.declare("http")
-            for day in range(DAYS):
+            for day in range(length):
                 now = start + day * 86400.0
                 engine.step()
                 engine.apply(select(rows[day]), commit=False)
                 select.wipe()
-            now = start + DAYS * 86400.0
+            now = start + length * 86400.0
             engine.step()
             for release in engine.log.history():
                 value = (release.record["value"], *release.record["interval"])
-                answers.setdefault((release.query, release.record["window"][0]), []).append(value)
+                answers.setdefault((release.query, *release.record["window"]), []).append(value)
     table: dict[str, list[tuple[float, float, float, float]]] = {}  # truth, daily salt, mean answer, share inside
-    for (query, began), found in answers.items():
-        first = round((datetime.fromisoformat(began).timestamp() - start) / 86400.0)
-        span = people[max(0, first) : first + lengths[query]]
-        if first < 0 or len(span) < lengths[query]:
+    for (query, *window), found in answers.items():
+        first, last = (round((datetime.fromisoformat(edge).timestamp() - start) / 86400.0) for edge in window)
+        span = people[max(0, first) : last]
+        if first < 0 or last > length:
             continue  # a week that begins before the month, or ends after it
         truth = len(set().union(*span))
         salted = sum(map(len, span))
@@ -195,7 +194,7 @@ def simulated(runs: int, visitors: int = 1_000) -> str:
             (query, str(len(entries)), f"{truth:,.0f}", f"{value:,.0f}", f"{100 * inside:.0f}%", f"{salted:,.0f}", off)
         )
     head = ("question", "windows", "truth, mean", "answer, mean", "inside", "daily salt", "its error")
-    return format_table(f"{DAYS} simulated days with returning visitors, {runs} runs", head, lines, right=range(1, 7))
+    return format_table(f"{length} simulated days with returning visitors, {runs} runs", head, lines, right=range(1, 7))
 
 
 def main() -> None:
