@@ -303,14 +303,17 @@ def _stage_part(target: _Target, headers: dict[str, str], batches: Iterator[Any]
 def _chunks(batches: Iterator[Any]) -> Iterator[list[Any]]:
     """Yield the record batches of a partition, as many together as fit into a request."""
     pending: list[Any] = []
+    rows = size = 0
     for batch in batches:
         for start in range(0, batch.num_rows, _CHUNK_ROWS):
             piece = batch.slice(start, _CHUNK_ROWS)
-            held = sum(part.num_rows for part in pending), sum(part.nbytes for part in pending)
-            if pending and (held[0] + piece.num_rows > _CHUNK_ROWS or held[1] + piece.nbytes > _CHUNK_BYTES):
+            if pending and (rows + piece.num_rows > _CHUNK_ROWS or size + piece.nbytes > _CHUNK_BYTES):
                 yield pending
                 pending = []
+                rows = size = 0
             pending.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
     if pending:
         yield pending
 
