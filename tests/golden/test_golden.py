@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from panstream import Monitor
+from panstream.algorithms.distinct import Sketch
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._resharding import read_shard_count
 from panstream.distributed.sharded._transport import InProcessShardTransport
@@ -40,6 +41,14 @@ def test_a_state_is_written_back_as_it_was_and_released(path: Path) -> None:
     assert monitor.to_bytes() == data
     estimate = monitor.tick() if hasattr(monitor.algorithm, "tick") else monitor.release()
     assert estimate.claim.epsilon <= monitor.algorithm.claim().epsilon
+
+
+def test_a_published_sketch_is_read_and_written_back() -> None:
+    data = (HERE / "sketch-1.bin").read_bytes()
+    sketch = Sketch.from_bytes(data)
+    assert sketch.to_bytes() == data
+    assert (sketch.name, sketch.buckets, sketch.levels, sketch.hash) == ("visitors", 64, 8, "fold")
+    assert sketch.count().interval(0.9999)[0] <= 100 <= sketch.count().interval(0.9999)[1]
 
 
 def test_there_is_a_state_of_every_algorithm() -> None:

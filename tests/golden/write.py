@@ -22,6 +22,7 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))  # the specimens belong to the tests
 
+from panstream.algorithms.distinct import Sketch, SketchBitmap  # noqa: E402
 from panstream.distributed.sharded._coordinator import ClusterEngine  # noqa: E402
 from panstream.distributed.sharded._transport import InProcessShardTransport  # noqa: E402
 from panstream.distributed.two_party.backend import TwoPartyBackend  # noqa: E402
@@ -93,6 +94,14 @@ def write_ledger(path: Path) -> None:
     charge_ledgers([path], {"visitors of the day": visitors, "sections": sections}, budget=3.0)
 
 
+def write_sketch(path: Path) -> None:
+    """Write the published sketch of a window."""
+    monitor = SketchBitmap(epsilon=2.0, buckets=64, levels=8).start()
+    monitor.update([f"user {i}" for i in range(100)])
+    monitor.release()
+    path.write_bytes(Sketch.of(monitor, "visitors", start=1_772_409_600.0, end=1_773_014_400.0).to_bytes())
+
+
 def write_mixture(path: Path) -> None:
     """Write a mixture with a forest, over categories, bins, dates and missing values."""
     age = Bins([0, 18, 65, math.inf], atoms=[0.5], tail=110)
@@ -111,6 +120,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "two-party-{}": write_two_party,
     "ledger-{}": write_ledger,
     "mixture-{}.json": write_mixture,
+    "sketch-{}.bin": write_sketch,
 }
 
 
