@@ -32,7 +32,8 @@ class ReaderWalk(Walk):
     def install(self, source: str, *, is_installed: bool) -> None:
         """Clone and install, as the README says; or use the environment of this process."""
         if is_installed:
-            programs, self.clone = Path(sys.executable).parent, ROOT
+            programs = Path(sys.executable).parent
+            self.clone = ROOT
         else:
             self.do(f"git clone --quiet {source} panstream")
             self.clone = self.here = self.home / "panstream"
@@ -40,6 +41,11 @@ class ReaderWalk(Walk):
             programs = self.clone / ".venv" / "bin"
         self.environment["PATH"] = f"{programs}:{self.environment['PATH']}"
         self.installed = time.monotonic() - self.began
+
+    def extras(self, names: str) -> None:
+        """Install extras into the walk's own environment."""
+        if self.clone != ROOT:
+            self.do(f"python -m pip install --quiet -e '{self.clone}[{names}]'")
 
     def expect(self, text: str, pattern: str, what: str) -> None:
         """Note a failure if a text does not match, and otherwise the time of the first private answer."""
@@ -91,6 +97,7 @@ def walk_analyst(steps: ReaderWalk) -> None:
 
 def walk_researcher(steps: ReaderWalk) -> None:
     """An algorithm of one's own, with its claim checked by enumeration (docs/tutorial/own-algorithm.md)."""
+    steps.extras("audit,plots")  # as the page says
     steps.expect(
         steps.type_page("tutorial/own-algorithm.md"), r"claimed 1, exact 1; half of the noise: 2", "the tutorial"
     )

@@ -202,7 +202,7 @@ def test_a_total_adds_up_and_says_what_has_no_bound() -> None:
     events = PersonShare(name="views", loss=None, reason="protects one event")
     unbounded = PersonTotal(period=PERIOD, shares=(share(31), events))
     assert math.isinf(unbounded.epsilon)
-    assert "not bounded by 'views'; the other 1: epsilon" in unbounded.text()
+    assert "not bounded by 'views'; 1 other query: epsilon" in unbounded.text()
     assert unbounded.to_json()["epsilon"] == "inf"
     assert unbounded.to_json()["reason"] == "'views': protects one event"
 

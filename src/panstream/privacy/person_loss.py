@@ -324,7 +324,8 @@ class PersonTotal:
             return f"{subject}all queries, one intrusion: {_loss(self)}"
         names = ", ".join(repr(share.name) for share in self.unbounded)
         rest = self.bounded
-        tail = f"; the other {len(rest.shares)}: {_loss(rest)}" if rest.shares else ""
+        others = f"{len(rest.shares)} other {'query' if len(rest.shares) == 1 else 'queries'}"
+        tail = f"; {others}: {_loss(rest)}" if rest.shares else ""
         return f"{subject}all queries, one intrusion: not bounded by {names}{tail}"
 
     def to_json(self) -> dict[str, Any]:

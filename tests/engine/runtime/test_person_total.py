@@ -101,7 +101,7 @@ def test_people_are_told_how_it_is_made_up() -> None:
     settings = config(DAILY, EVENTS, CAPPED)
     lines = person_table(settings, plan_all(settings))
     assert lines[0].startswith(
-        "one user, any 30 days, all queries, one intrusion: not bounded by 'events'; the other 2: "
+        "one user, any 30 days, all queries, one intrusion: not bounded by 'events'; 2 other queries: "
     )
     daily, events, capped = lines[lines.index("") + 3 :][:3]
     assert re.fullmatch(r"daily +1 day +31 +1 +any: counted once +\S+ +\S+", daily)
