@@ -4,8 +4,8 @@
 
 A real log (NASA, 1 August 1995, 13 hours; DIRECTORY has nasa_19950801.tsv.gz), replayed as an access log with the
 questions of `panstream web --logs`: visitors of the day, and the 20 largest sections and pages, each looked up in what
-was published. Then 30 simulated days with visitors who come back: day, week and month, beside what a tool with a
-daily salt reports, which adds up the visitors of days.
+was published. Then a month of simulated days with visitors who come back: day, week and month, beside what a tool
+with a daily salt reports, which adds up the visitors of days.
 """
 
 from __future__ import annotations
