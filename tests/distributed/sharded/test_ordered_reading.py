@@ -19,7 +19,7 @@ from panstream.distributed.sharded._time_forecast import spans_from_statistics
 from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan, can_read_on_workers
 from panstream.engine.planner.query_plan import plan_all
-from panstream.errors import ClusterError, SourceError, StoreError
+from panstream.errors import ClusterError, ConfigError, SourceError, StoreError
 from tests.distributed.sharded.ordered_tasks import (
     NOW,
     QUERIES,
@@ -433,3 +433,16 @@ def test_sums_of_many_windows_are_cut_into_sections(lake: Any, monkeypatch: pyte
     monkeypatch.setattr("panstream.distributed.sharded._ordered_reading.SECTION_BYTES", 1000)
     found, _ = run_sharded(stream(), partitions, 2)
     assert found == expected
+
+
+def test_shards_are_not_moved_while_a_task_is_applied_in_part(tmp_path: Path) -> None:
+    partitions = Partition.of([str(_written(tmp_path))], rows=30)
+    chosen = stream("steps", directory=tmp_path / "state")
+    with pytest.raises(Crash):
+        run_sharded(chosen, partitions, 2, transport=CrashingTransport(2, 16))
+    with ClusterEngine(chosen, InProcessShardTransport(2), zero_noise=True, clock=lambda: NOW) as engine:
+        assert engine.task_in_progress is not None
+    with pytest.raises(ConfigError, match="start once with the old number of shards, 2"):
+        ClusterEngine(chosen, InProcessShardTransport(3), zero_noise=True, clock=lambda: NOW)
+    expected, _ = run_alone(stream("steps"), tmp_path / "lake")
+    assert without_claims(run_sharded(chosen, partitions, 2)[0]) == without_claims(expected)
