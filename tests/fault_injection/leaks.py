@@ -25,10 +25,11 @@ INSTRUMENT = __name__
 INJECTED_LEAKS: dict[str, tuple[str, Callable[[], None]]] = {}
 """By name: where the leak shows, a key of ``_SHOWN_BY``, and what puts it in."""
 
-_SHOWN_BY = {  # the bundled configuration and the number of the ingest path
+_SHOWN_BY = {  # the bundled configuration, or one beside this module, and the number of the ingest path
     "run": ("visitors", 0),
     "serve": ("visitors", 3),
     "cluster": ("visitors", 7),
+    "workers": ("hours", 6),
     "beacon": ("site", 11),
     "follow": ("visitors", 12),
     "arrival": ("arrivals", 3),
@@ -39,7 +40,7 @@ _SHOWN_BY = {  # the bundled configuration and the number of the ingest path
     "query": ("limits", 8),
 }
 PERSON = "person with 3 rows in each of 3 windows"
-_TELLING_NEIGHBOURS = ("section: unknown", "event removed", "visitor: no number", PERSON)
+_TELLING_NEIGHBOURS = ("section: unknown", "age: empty", "event removed", "visitor: no number", PERSON)
 _CHECKPOINT = "panstream.engine.runtime.checkpoint:EngineCheckpoint"
 _hits = _rows = _beacons = 0
 _eager: set[tuple[int, str]] = set()  # users with several rows in an hour, and the hour
@@ -54,7 +55,7 @@ def run_positive_controls(fork_server: ForkServer, *, only: Sequence[str] = ()) 
         fork_server: A fork server that was started with ``INSTRUMENT``.
         only: Names of leaks; all by default.
     """
-    configurations = {path.stem: path for path in bundled()}
+    configurations = {path.stem: path for path in [*bundled(), Path(__file__).with_name("hours.toml")]}
     telling_fields: dict[str, str] = {}
     for name in only or INJECTED_LEAKS:
         configuration, index = _SHOWN_BY[INJECTED_LEAKS[name][0]]
@@ -126,6 +127,20 @@ def _times_of_bad_rows_lost(times: Any, engine: Any, rows: Any) -> Any:
 
 
 _leak("a further part of the store", _CHECKPOINT, "parts")(lambda parts, *args: {**parts(*args), "rest": bytes(_hits)})
+
+
+@_leak(
+    "sparse sums of windows",
+    "panstream.distributed.sharded._ordered_reading:SegmentSums",
+    "to_prepared",
+    shown_by="workers",
+)
+def _sparse_sums(to_prepared: Any, segment: Any, **options: Any) -> Any:
+    """Open the windows with selected rows only, as an answer of a worker would that leaves out empty sums."""
+    prepared = to_prepared(segment, **options)
+    prepared.batches = [(slot, batch) for slot, batch in prepared.batches if batch.total.any()]
+    prepared.windows = tuple(sorted({window for (window, _), _ in prepared.batches}))
+    return prepared
 
 
 @_leak("header of a state", "panstream.primitives.codec", "encode")

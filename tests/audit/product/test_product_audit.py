@@ -197,6 +197,12 @@ def test_leaks_are_caught(fork_server: ForkServer) -> None:
 
 
 @pytest.mark.slow
+def test_sparse_sums_of_workers_are_caught(fork_server: ForkServer) -> None:
+    """Workers that leave out windows without selected rows show which have some."""
+    assert all(run_positive_controls(fork_server, only=("sparse sums of windows",)).values())
+
+
+@pytest.mark.slow
 def test_only_a_person_shows_a_leak_of_several_rows(fork_server: ForkServer) -> None:
     """A public counter of users with several rows in a window: every single event leaves it as it is."""
     found = {
