@@ -330,3 +330,19 @@ def asked_at(visitors: int, options: dict[str, Any]) -> set[str]:
     except InvalidParameter:
         return set()
     return {candidate.question.name for candidate in proposal.asked}
+
+
+def test_who_came_back_raises_the_visitors_number_and_is_refused_below_it() -> None:
+    spec = WebsiteSpec(site="example.org", visitors=1_000, retention=True)
+    loss = spec.retention_loss()
+    assert spec.budget == pytest.approx(4.0 + loss)
+    proposal = propose_queries(spec)
+    names = [candidate.question.name for candidate in proposal.asked]
+    assert "returning visitors" in names
+    assert "visitors per week" not in names  # it is one of the answers
+    assert proposal.person_total().bounded.epsilon <= spec.budget
+    assert "who came back takes" in to_text(proposal)
+    with pytest.raises(InvalidParameter, match="person must be above"):
+        WebsiteSpec(site="example.org", visitors=1_000, retention=True, person=loss)
+    with pytest.raises(InvalidParameter, match="not with a counter"):
+        WebsiteSpec(site="example.org", retention=True, counter=True)

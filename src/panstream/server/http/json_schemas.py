@@ -317,6 +317,7 @@ SCHEMAS: dict[str, Any] = {
                         "windows": {**_INTEGER, "description": "States that can hold rows of one period."},
                         "open": {**_INTEGER, "description": "Of these, how many one copy can show."},
                         "opening": {**_INTEGER, "description": "How many more it can show before a row came."},
+                        "retained": {**_INTEGER, "description": "How many past windows it shows besides."},
                         "answers": {**_EPSILON_OR_NULL, "description": "Loss to the answers of one window."},
                         "joint": {**_EPSILON_OR_NULL, "description": "Loss to a copy of it and its answers."},
                         "contributions": {**_maybe("integer"), "description": "Most rows of one person in a window."},
