@@ -76,6 +76,7 @@ ELSEWHERE = {
     "web",
     "choices",  # of the planner
     "statement",  # what the operator says
+    "digest",  # of the file, for the evidence of an audit
 }
 
 CHANGES = [
