@@ -13,6 +13,7 @@ from panstream.core.algorithm import Algorithm
 from panstream.core.catalogue import ALGORITHMS
 
 PACKAGES = ("algorithms", "models.networks", "papers")
+SMALL = {"CalibratedSketch"}  # a paper's algorithm over a group that is enumerated: for tens of users
 
 
 def test_import_needs_neither_compiler_nor_arrow() -> None:
@@ -41,7 +42,7 @@ def test_every_algorithm_is_in_the_catalogue() -> None:
             module = importlib.import_module(info.name)
             for name, kind in inspect.getmembers(module, inspect.isclass):
                 concrete = kind.__module__ == module.__name__ and Algorithm in kind.__mro__
-                literal = name.startswith(("Published", "_"))  # never for data
+                literal = name.startswith(("Published", "_")) or name in SMALL  # never for data
                 if concrete and not literal and not inspect.isabstract(kind):
                     found[name] = module.__name__
     assert found == ALGORITHMS

@@ -105,7 +105,7 @@ class CalendarGrid:
 
     Examples:
         >>> grid = CalendarGrid("day", "Europe/Berlin")
-        >>> (grid.start(20_179) - grid.start(20_178)) / 3600  # 2025-03-30: summer time begins
+        >>> (grid.start(20_178) - grid.start(20_177)) / 3600  # 2025-03-30: summer time begins
         23.0
     """
 

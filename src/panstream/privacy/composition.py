@@ -170,7 +170,7 @@ def per_record_epsilon(epsilon: float, delta: float, contributions: int) -> floa
     for one record and for all.
 
     >>> per_record_epsilon(1.0, 0.0, 4), round(per_record_epsilon(1.0, 1e-9, 4), 3)
-    (0.25, 0.232)
+    (0.25, 0.237)
     """
     checks.require_at_least(1, contributions=contributions)
     if contributions == 1 or math.isinf(epsilon):

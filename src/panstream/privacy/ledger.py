@@ -85,9 +85,11 @@ class Ledger:
     >>> ledger.charge("visits", Claim(epsilon=0.5, unit="event"))
     >>> ledger.total("event"), ledger.total("user")
     ((1.5, 0.0), (inf, 0.0))
-    >>> ledger.charge("more visits", Claim(epsilon=1.0, unit="event"))
-    Traceback (most recent call last):
-    panstream.errors.BudgetExhausted: epsilon=1 more for one event (add-remove) would make 2.5; the limit is 1.5
+    >>> try:
+    ...     ledger.charge("more visits", Claim(epsilon=1.0, unit="event"))
+    ... except BudgetExhausted as error:
+    ...     print(error)
+    epsilon=1 more for one event (add-remove) would bring the total to 2.5; the limit is 1.5
     """
 
     __slots__ = ("_entries", "_limits")

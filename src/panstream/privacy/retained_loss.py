@@ -50,7 +50,7 @@ def retained_rates(epsilon: float, epsilon_state: float, lags: int) -> RetainedR
 
     >>> rates = retained_rates(2.66, 2.0, 4)
     >>> round(rates.of_count, 4), round(rates.of_pair, 4)
-    (0.0721, 0.0811)
+    (0.0723, 0.0814)
     """
     if math.isinf(epsilon):
         return RetainedRates(math.inf, math.inf)

@@ -17,6 +17,7 @@ import pytest
 from panstream.server.errors import CODES
 from panstream.server.http.app import _Handlers
 from panstream.server.http.openapi import describe
+from panstream.server.service import Service
 from tests.server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines
 from tests.waiting import PATIENCE
 
@@ -255,6 +256,7 @@ def test_a_clock_that_jumped_shows_in_the_health(
     failed: bool, stopping: bool, jumped: bool, status: str, code: int
 ) -> None:
     worker = SimpleNamespace(failed=failed, engine=SimpleNamespace(jumped=jumped))
-    handlers = _Handlers(SimpleNamespace(worker=worker, stopping=stopping), None)  # type: ignore[arg-type]
-    response = asyncio.run(handlers.health(None))  # type: ignore[arg-type]
+    service = SimpleNamespace(worker=worker, stopping=stopping, _evidence=lambda: None)
+    service.health = lambda: Service.health(service)  # type: ignore[arg-type]
+    response = asyncio.run(_Handlers(service, None).health(None))  # type: ignore[arg-type]
     assert (json.loads(response.body)["status"], response.status_code) == (status, code)

@@ -79,7 +79,8 @@ class Tile {
   update(query, period) {
     const end = newest(query, this.store);
     const series = query.series.map((name) => this.store.series.get(name) ?? []);
-    const wanted = `${period} ${end} ${query.next_answer} ${series.map((releases) => releases.length)} ${query.finished}`;
+    const lengths = series.map((releases) => releases.length);
+    const wanted = `${period} ${end} ${query.next_answer} ${lengths} ${query.finished}`;
     if (wanted === this.drawn) return;
     this.drawn = wanted;
     this.link.href = address("question", period, query.name);

@@ -69,7 +69,8 @@ export function rate(query, additive, releases, period, end) {
     return found && { ...found, level: least(...found.made) };
   }
   const last = releases.findLast((release) => whole(release) && release.value !== null);
-  return last ? { ...part(last, null, ends(last) - begins(last)), level: last.level, from: begins(last), to: ends(last) } : null;
+  if (!last) return null;
+  return { ...part(last, null, ends(last) - begins(last)), level: last.level, from: begins(last), to: ends(last) };
 }
 
 /** The newest figure beside that of the period before: both, the change, and how sure it is; null if there is none. */
@@ -79,9 +80,8 @@ export function comparison(query, additive, releases, period, end) {
     const now = releases.findLast((release) => whole(release) && release.value !== null);
     const back = now && Math.max(1, Number.isFinite(length) ? Math.round(length / query.window) : 1) * query.window;
     const since = now && (isCalendar(query.window) ? null : begins(now) - back);
-    const before =
-      now &&
-      releases.findLast((each) => whole(each) && (since === null ? ends(each) === begins(now) : begins(each) === since));
+    const isBefore = (each) => (since === null ? ends(each) === begins(now) : begins(each) === since);
+    const before = now && releases.findLast((each) => whole(each) && isBefore(each));
     return before && before.value !== null ? compared(part(now), part(before), [now, before], begins(before)) : null;
   }
   if (additive && Number.isFinite(length)) {

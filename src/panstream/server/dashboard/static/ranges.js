@@ -26,7 +26,8 @@ function laplaceTail(x, n) {
     weights.push(partial);
   }
   let total = 0;
-  for (let power = 0, term = Math.exp(-x); power < n; power++, term *= x / power) total += weights[n - 1 - power] * term;
+  for (let power = 0, term = Math.exp(-x); power < n; power++, term *= x / power)
+    total += weights[n - 1 - power] * term;
   return total;
 }
 
@@ -94,7 +95,8 @@ export function total(several, range) {
 export function change(now, before) {
   const by = now.value - before.value,
     half = halfWidth([...now.errors, ...before.errors]);
-  return { by, half, sure: by > half ? "up" : by < -half ? "down" : "", ratio: before.value > 0 ? now.value / before.value : null };
+  const ratio = before.value > 0 ? now.value / before.value : null;
+  return { by, half, sure: by > half ? "up" : by < -half ? "down" : "", ratio };
 }
 
 /** Days that answers are about: [begin, end] of each, in order. */

@@ -126,7 +126,8 @@ export function page(store) {
     const known = days(["visitors per day", "page views per day"].map((name) => store.series.get(name) ?? []));
     const found = rangeOf(chosen, known),
       range = found ?? (chosen.range === "dates" ? noDays : allDays);
-    const shown = chosen.range === "dates" ? range : { ...range, to: Infinity }; // the newest hour is after the last day
+    // The newest hour is after the last day.
+    const shown = chosen.range === "dates" ? range : { ...range, to: Infinity };
     ranges.update({ range: chosen.range, from: chosen.from || day(range.from), to: chosen.to || day(range.to - 1) });
     filters.update(asked.get(FILTERED), chosen);
     show(none, range === noDays ? "No whole day between these dates has an answer." : "");
@@ -167,8 +168,8 @@ export function page(store) {
       unasked,
       "A visitor is an address with a user agent and a language, not a person. Counts are shown from 0 up: noise may " +
         "have published less, which a question’s own page shows. Page views and errors of several days are sums of " +
-        "published answers, whose interval is that of their noise together. Visitors of several days are not: someone " +
-        "who returns would count twice, so the newest whole day, week and month are shown, with their dates. ",
+        "published answers, whose interval is that of their noise together. Visitors of several days are not: " +
+        "someone who returns would count twice, so the newest whole day, week and month are shown, with their dates. ",
       missing.length
         ? `Not asked: ${missing.join(", ")}. Left out is what would be too uncertain at the declared size` +
             (store.web.source === "log" ? ", and what a log does not tell" : "") +
@@ -255,7 +256,7 @@ function summed(query, words, several, range, known, { section, device }) {
   ];
 }
 
-/** The newest answer about whole windows up to the end of the range, what changed since the one before, and those before. */
+/** The newest answer about whole windows up to the end of the range, what changed since the one before, and others. */
 function figure(query, words, store, range) {
   const releases = (store.series.get(query.series[0]) ?? []).filter((release) => ends(release) <= range.to),
     last = releases.at(-1),
@@ -267,7 +268,7 @@ function figure(query, words, store, range) {
     h("p", { class: last?.too_uncertain ? "figure words" : "figure", title: hint(last) }, said ? said.shown : "–"),
     h("p", { class: "range" }, said ? said.range : ""),
     spark(drawn.map(counted)),
-    h("p", { class: "change" }, last && query.every === null ? (short(query, true, releases, "all", ends(last)) ?? "") : ""),
+    h("p", { class: "change" }, (last && query.every === null && short(query, true, releases, "all", ends(last))) || ""),
   ];
 }
 
