@@ -24,6 +24,9 @@ _MODULES = {name: module for name, module in ALGORITHMS.items() if module.starts
     "Sketch": "panstream.algorithms.distinct.sketch",
     "Statistic": "panstream.algorithms.turnstile.statistic",
     "TopItems": "panstream.algorithms.auto",
+    "sketch_count": "panstream.algorithms.distinct.sketch_functions",
+    "sketch_overlap": "panstream.algorithms.distinct.sketch_functions",
+    "sketch_union": "panstream.algorithms.distinct.sketch_functions",
 }
 
 __all__ = sorted(_MODULES)

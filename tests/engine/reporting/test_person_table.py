@@ -58,7 +58,7 @@ def test_the_table_names_every_question_and_every_reason(file: Path, command: st
     lines = result.output.splitlines()
     first = next(index for index, line in enumerate(lines) if "any 30 days, all queries, one intrusion" in line)
     table = lines[first:]
-    assert lines[first].endswith("; the declared limit is 4")
+    assert lines[first].endswith("; declared limit 4")
     assert any(line.startswith("visitors ") and " 1 day " in line and "any: counted once" in line for line in table)
     assert any(line.startswith("page views of the whole sit… ") and "8 as declared" in line for line in table)
     text = " ".join(" ".join(table).split())

@@ -75,7 +75,6 @@ ELSEWHERE = {
     "sink",
     "web",
     "choices",  # of the planner
-    "digest",  # of the file
     "statement",  # what the operator says
     "digest",  # of the file, for the evidence of an audit
 }

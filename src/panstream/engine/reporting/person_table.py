@@ -34,7 +34,7 @@ def person_table(config: Config, plans: Sequence[QueryPlan]) -> list[str]:
     """Return the total, one line for every question, and what was dropped or moved to longer windows, and why."""
     total = planned_person_total(config, plans)
     rows = [_row(share, plan, total.delta) for share, plan in zip(total.shares, plans, strict=True)]
-    limit = "" if total.limit is None else f"; the declared limit is {total.limit:g}"
+    limit = "" if total.limit is None else f"; declared limit {total.limit:g}"
     title = f"{total.text(person_word(config))}{limit}"
     lines = format_table("\n".join(wrap(title, _WIDTH)), _HEAD, rows, {2, 3, 6}).splitlines()
     for name, text in _notes(config, plans):

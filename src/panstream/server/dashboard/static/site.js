@@ -11,6 +11,8 @@ import { about } from "./chart.js";
 import { first } from "./first.js";
 import { before, change, days, rangeOf, rangePicker, total } from "./ranges.js";
 import { changed, short } from "./trend.js";
+import { isShared, sharing, thief, visitors } from "./site_cards.js";
+import { filterPicker, groupIn } from "./site_filter.js";
 
 export const title = "Site";
 // What adds up over days, and the question that has it: the first of these that is asked.
@@ -58,9 +60,6 @@ const counted = (release) => {
     interval: [Math.floor(Math.max(0, low ?? 0)), high === null ? null : Math.ceil(Math.max(0, high))],
   };
 };
-
-/** Whether two machines hold what is counted. */
-const isShared = (queries) => queries.some(({ claim }) => claim.intrusions.machines);
 
 const hint = (release) => (release?.value < 0 ? `published as ${answer(release).value}` : null);
 
@@ -193,32 +192,6 @@ function bounded(query, store) {
   return h("p", { class: "small" }, most);
 }
 
-/** Choices of a section and a device, where a question has page views by both. */
-function filterPicker(choose) {
-  const selects = { section: select("section", "All sections"), device: select("device", "All devices") };
-  const node = h("p", { class: "filters", hidden: true }, "Page views of ", selects.section, " on ", selects.device);
-  function select(key, all) {
-    const change = (event) => choose({ [key]: event.target.value });
-    return h("select", { "aria-label": all, onchange: change }, h("option", { value: "" }, all));
-  }
-  const update = (query, chosen) => {
-    node.hidden = !query;
-    if (!query) return;
-    for (const [key, node] of Object.entries(selects)) {
-      if (node.options.length === 1)
-        for (const value of new Set(query.series.map((series) => groupIn(series)[key]))) {
-          node.append(h("option", { value }, value));
-        }
-      node.value = chosen[key];
-    }
-  };
-  return { node, update };
-}
-
-/** The group of a series: `views [section=/blog, device=mobile]`. */
-const groupIn = (series) =>
-  Object.fromEntries([...series.matchAll(/[[ ](section|device)=([^,\]]*)/g)].map(([, key, value]) => [key, value]));
-
 /** The series that a sum is about: all page views, or those of a section or a device. */
 function summands(query, { section, device }, asked) {
   const by = query.name === "page views per day" && (section || device) ? asked.get(FILTERED) : undefined;
@@ -261,14 +234,15 @@ function figure(query, words, store, range) {
   const releases = (store.series.get(query.series[0]) ?? []).filter((release) => ends(release) <= range.to),
     last = releases.at(-1),
     said = last && answer(counted(last)),
-    drawn = releases.filter((release) => begins(release) >= Math.min(range.from, ends(last) - 30 * 86400));
+    drawn = releases.filter((release) => begins(release) >= Math.min(range.from, ends(last) - 30 * 86400)),
+    since = last && query.every === null ? short(query, true, releases, "all", ends(last)) : null;
   return [
     link(query, words),
     h("p", { class: "chip" }, last ? about(last) : first(query)),
     h("p", { class: last?.too_uncertain ? "figure words" : "figure", title: hint(last) }, said ? said.shown : "–"),
     h("p", { class: "range" }, said ? said.range : ""),
     spark(drawn.map(counted)),
-    h("p", { class: "change" }, (last && query.every === null && short(query, true, releases, "all", ends(last))) || ""),
+    h("p", { class: "change" }, since ?? ""),
   ];
 }
 
@@ -305,60 +279,4 @@ function listed(query, words, store, range) {
       ? h("p", { class: "small" }, `Names with at least ${number(Math.ceil(least))} events are listed (95%).`)
       : null,
   ];
-}
-
-/** What a copy of the server is worth. */
-function thief(queries) {
-  const worst = Math.max(...queries.map(({ claim }) => (claim.epsilon === "inf" ? Infinity : claim.epsilon)));
-  const locations = new Set(queries.flatMap(({ claim }) => claim.locations));
-  const copied = locations.has("disk") ? "memory and disk" : "memory",
-    shared = isShared(queries);
-  return h(
-    "section",
-    { class: "card" },
-    h("h2", null, "What a thief would see"),
-    h(
-      "p",
-      null,
-      shared
-        ? "Two machines hold what is counted as shares, and each share alone is random. Whoever copies one of them " +
-            "at a time, as often as they like, and never both in one epoch, finds no addresses, no visitors’ ids and " +
-            "no salt. This server itself keeps only the answers. From all of that, the odds of a right guess about "
-        : `Whoever copies this server’s ${copied} finds no addresses, no visitors’ ids and no salt: only cells that ` +
-            "were random from the start, and the answers on this page. From one copy and all answers, the odds of a " +
-            "right guess about ",
-      `what a question protects change by a factor of at most ${number(Math.exp(worst))} for each question`,
-      queries.some(({ claim }) => claim.delta)
-        ? " (where δ is given, not always, but with a probability close to 1: see the privacy page). "
-        : ". ",
-      "What all questions together show about one visitor is at the top of this page. " +
-        "What arrived in the last moment and is not yet counted is readable.",
-    ),
-    h("p", null, h("a", { href: "#/intruder" }, "Try it in a simulation")),
-  );
-}
-
-function visitors() {
-  return h(
-    "section",
-    { class: "card" },
-    h("h2", null, "For your visitors"),
-    h("p", null, "This server has a page in plain words about what is counted. Link to it from your site."),
-    h("p", null, h("a", { href: "privacy" }, "Privacy page for visitors")),
-  );
-}
-
-function sharing() {
-  return h(
-    "section",
-    { class: "card" },
-    h("h2", null, "Share this page"),
-    h(
-      "p",
-      null,
-      "A link with a token of its own shows all answers and changes nothing. Make one where the token file is:",
-    ),
-    h("pre", null, h("code", null, `panstream token tokens public \\\n  --scope read \\\n  --link ${location.origin}`)),
-    h("p", { class: "small" }, "To end it, remove the token’s line from the file and restart the server."),
-  );
 }
