@@ -1,14 +1,13 @@
 """Usefulness bounds of Budaeva et al. 2013: valid, inverse to each other, conjectures checked."""
 
 import math
-import runpy
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.accuracy.continual_conjectures import average_error_quantile, average_error_tail
 from panstream.algorithms.continual.noise_sum_tails import _laplace_sum_tail, error_bound
 from panstream.algorithms.planning.continual import (
     average_bound,
@@ -27,9 +26,6 @@ from panstream.papers.counters.event_counter import EventCounter
 from panstream.papers.counters.hybrid import HybridMechanism
 from panstream.primitives.noise import DiscreteLaplace
 
-EXPERIMENT = runpy.run_path(str(Path(__file__).parents[3] / "experiments" / "continual_conjectures.py"))
-average_error_tail = EXPERIMENT["average_error_tail"]
-average_error_quantile = EXPERIMENT["average_error_quantile"]
 BOUNDS = [
     (event_counter_bound, {"horizon": 64, "beta": 0.05}),
     (binary_bound, {"horizon": 50, "time": 47, "beta": 0.05}),
