@@ -8,8 +8,8 @@ export const title = "Intrusions";
 
 const ONE_MACHINE =
   "Every promise covers one copy of the memory that nobody noticed. When you learn that someone looked, announce " +
-  "it: every question that supports it is re-secured, so that the next copy is covered too. Some questions support " +
-  "it only if no row has come in since the copy.";
+  "it: every question that supports it gets fresh noise, so that the next copy is covered too. Some questions " +
+  "support it only if no row has come in since the copy.";
 const TWO_MACHINES =
   "Every promise covers any number of copies of one machine at a time. Announce a break-in to keep it on record, and " +
   "to re-randomise the shares at once.";

@@ -171,7 +171,7 @@ export function page(store) {
         "someone who returns would count twice, so the newest whole day, week and month are shown, with their dates. ",
       missing.length
         ? `Not asked: ${missing.join(", ")}. Left out is what would be too uncertain at the declared size` +
-            (store.web.source === "log" ? ", and what a log does not tell" : "") +
+            (store.web.source === "log" ? ", and what a log does not hold" : "") +
             (isShared(store.queries) ? ", and what two machines cannot keep." : ".")
         : "",
     );
