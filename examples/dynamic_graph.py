@@ -1,8 +1,9 @@
-"""A secret graph: how many pairs of people are in touch; whether two given ones are is protected.
+"""A secret graph: how many pairs of people are in touch, while every single pair is protected.
 
 A community of 600 grows together over twelve weeks: every week people write to old friends and find new ones. After
 every third week the share of all pairs that ever wrote is published. Each pair is one noisy bit, so the memory that
-could be stolen is 22 kilobytes, and says about any pair no more than epsilon allows.
+could be stolen is 22 kilobytes. One copy of it and all four answers change the odds of a guess whether two given
+people ever wrote by a factor of at most e^epsilon.
 """
 
 import numpy as np

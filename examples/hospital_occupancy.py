@@ -1,7 +1,8 @@
 """Beds in use: admissions count +1, discharges -1, and the balance is published every hour for sixty days.
 
-A stay is an admission and a discharge, so a patient is protected as a user of two rows: nobody learns whether she was
-ever admitted. At midnight of day 30 the operator finds that the memory was copied, refreshes it, and goes on.
+A stay is an admission and a discharge, so a patient is protected as a user of two rows: all 1,440 answers, the
+announced copy of the memory and one more change the odds of a guess whether she was admitted by a factor of at most
+e^epsilon. At midnight of day 30 the operator finds that the memory was copied, refreshes it, and goes on.
 """
 
 import numpy as np

@@ -1,8 +1,9 @@
 """A year of a web shop's orders and cancellations: who still holds anything, how much, how many hold a lot.
 
 Each question has its own counter, which sees every order line as (customer, quantity) and forgets it. Beside the
-noisy answers, which protect each customer, stand the exact ones, which need everything in the clear. Runs on the
-bundled sample, or on ``online_retail.parquet`` in the directory named by PANSTREAM_DATA.
+noisy answers stand the exact ones, which need everything in the clear. Each question protects one customer with all
+of her lines, against one copy of its state and its answer; the epsilons of the questions add up. Runs on the bundled
+sample, or on ``online_retail.parquet`` in the directory named by PANSTREAM_DATA.
 """
 
 import csv

@@ -1,7 +1,8 @@
-"""Smart meters: one home's live mean and variance, and a neighbourhood's demand from 1,000 meters that never tell.
+"""Smart meters: one home's live mean and variance, and the demand of 1,000 meters that add noise themselves.
 
-First the bundled home: mean and variance so far, published every hour; one reading is protected. Then 1,000 simulated
-meters, each with noise of its own: the utility adds up what they publish, and the noise grows with sqrt(1000) only.
+First the bundled home: 60 readings fill an hour's slot, and at its end mean and variance so far are published. One
+reading is protected, with all answers and one copy of the memory. Then 1,000 simulated meters, each with noise of its
+own: the utility adds up what they publish, and the noise grows with sqrt(1000) only.
 """
 
 from pathlib import Path

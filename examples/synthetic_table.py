@@ -1,4 +1,4 @@
-"""A synthetic copy of a census table in which every row of the original is protected.
+"""A synthetic copy of a census table, with any one row of the original protected from whoever has the copy.
 
 Learns a tree network from 8,000 real rows at epsilon = 1, delta = 1e-9, and writes as many synthetic rows. Run it:
 

@@ -1,4 +1,7 @@
-"""How many different visitors? Private counts of real logs, with interval and exact truth side by side.
+"""How many different visitors? Noisy counts of real logs, with interval and exact truth side by side.
+
+One visitor is protected with all of her rows: one copy of the state and the answer change the odds of a guess about
+her by a factor of at most e^epsilon.
 
 Runs on a bundled web log. Set PANSTREAM_DATA to a directory with nasa_19950801.tsv.gz, CollegeMsg.txt.gz and
 online_retail.parquet to add a message network and an online shop.
