@@ -44,7 +44,7 @@ def web(
         typer.Option(
             "--retention",
             help="Ask who came back 1 to 4 weeks later. It costs a visitor more than all else: the new number for her "
-            "30 days is printed first, and a smaller --person is refused.",
+            "30 days is printed, and a --person that it alone uses up is refused.",
         ),
     ] = False,
     page_view: Annotated[
