@@ -160,8 +160,9 @@ def test_runs_end_with_their_fork_server(tmp_path: Path) -> None:
     (tmp_path / "audit.toml").write_text(configuration)
     job = {"directory": str(tmp_path), "stdout": "out", "stderr": "err", "real_clock": False, "exact": False}
     job |= {"plants": [], "client": None, "argv": ["serve", "audit.toml", "--port", "0", "--no-hardening"]}
+    out = tmp_path / "out"
     with contextlib.suppress(BrokenPipeError), ForkServer.started() as fork_server:
         child = fork_server.ask(job)["pid"]
-        until(lambda: "serving" in (tmp_path / "out").read_text())
+        until(lambda: out.exists() and "serving" in out.read_text())
         os.kill(fork_server._process.pid, signal.SIGKILL)
         until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])

@@ -52,7 +52,7 @@ def test_a_site_is_counted_on_two_machines(tmp_path: Path, monkeypatch: pytest.M
     file = tmp_path / "example.org.toml"
     web(**declared, out=file)
     text = re.sub(r'window = "(1 hour|day)"', 'window = "2 seconds"', file.read_text())
-    text = re.sub(r'(name = "visitors per day"\n.*\n)epsilon = .*', rf"\1epsilon = {EPSILON}", text)
+    text = re.sub(r'(name = "visitors per day"\n(?:.+\n)*?)epsilon = .*', rf"\1epsilon = {EPSILON}", text)
     file.write_text(re.sub(r"\[stream.budget\]\n(.+\n)+", "", text))  # of windows of a day
     try:
         trio.machine("b")

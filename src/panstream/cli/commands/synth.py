@@ -150,14 +150,14 @@ def _fit(
             records = Records.load(rows, declared)
             if method == "auto":
                 learner = recommend_learner(epsilon, delta, len(records), declared)
-            if isinstance(learner, PairModel):
-                bar.console.print(f"fitting {sum(declared.sizes):,} categories: {_expected_time(declared)}")
             paths = [] if no_ledger else [ledger or ledger_path_for(rows)]
             charged = charge_ledgers(
                 paths,
                 {f"synth fit, {method}": claim_of_person(learner.claim(), of_person, contributions)},
                 budget=budget,
             )
+            if isinstance(learner, PairModel):
+                bar.console.print(f"Fitting {sum(declared.sizes):,} categories: {_expected_time(declared)}")
             learned = learner.fit(
                 records, progress=lambda what, done: bar.update(task, description=what, completed=done)
             )

@@ -151,7 +151,8 @@ class _GroupKeys:
         """Return every row's group number, -1 for a row with an undeclared or missing key."""
         total: NDArray[np.int64] | None = None
         for column, array in zip(keys, self.declared, strict=True):
-            positions = numeric_view(compute.fill_null(_key_indices(column, array), -1)).astype(np.int64)
+            indices = _key_indices(column, array)
+            positions = np.where(boolean_bytes(indices.is_valid()), numeric_view(indices), -1).astype(np.int64)
             if total is None:
                 total = positions
             else:
