@@ -1,8 +1,7 @@
 """Smart meters: one home's live mean and variance, and the demand of 1,000 meters that add noise themselves.
 
-First the bundled home: 60 readings fill an hour's slot, and at its end mean and variance so far are published. One
-reading is protected, with all answers and one copy of the memory. Then 1,000 simulated meters, each with noise of its
-own: the utility adds up what they publish, and the noise grows with sqrt(1000) only.
+First the bundled home: mean and variance so far, published every hour. One reading is protected, with all answers and
+one copy of memory. Then 1,000 simulated meters with noise of their own, whose sum has the noise of sqrt(1000) of them.
 """
 
 from pathlib import Path
