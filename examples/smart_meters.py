@@ -1,7 +1,7 @@
 """Smart meters: one home's live mean and variance, and the demand of 1,000 meters that add noise themselves.
 
 First the bundled home: mean and variance so far, published every hour. One reading is protected, with all answers and
-one copy of memory. Then 1,000 simulated meters with noise of their own, whose sum has the noise of sqrt(1000) of them.
+one copy of memory. Then 1,000 simulated meters with noise of their own: the sum has sqrt(1000) times the noise of one.
 """
 
 from pathlib import Path
