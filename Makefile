@@ -50,7 +50,7 @@ $(VENV)/.kernels: $(VENV)/.core tests/compile_kernels.py $(shell find src/panstr
 
 # Debian packages that the tests talk to, each with its program. They are installed where they are missing and that is allowed; otherwise
 # the tests that need them are skipped, and the last lines of the run say so.
-PACKAGES := redis-server=redis-server mosquitto=mosquitto systemd-analyze=systemd pg_createcluster=postgresql promtool=prometheus nginx=nginx
+PACKAGES := openssl=openssl redis-server=redis-server mosquitto=mosquitto systemd-analyze=systemd pg_createcluster=postgresql promtool=prometheus nginx=nginx
 BROWSER := chromium-headless-shell
 .PHONY: system
 system:

@@ -198,9 +198,11 @@ def write_evidence(
     path = directory / f"evidence-{finished:%Y%m%dT%H%M%SZ}.json"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # The signature first: a document is read as soon as it is there.
+        # A server reads a document as soon as it has its name, so it gets it when it is complete and signed.
         path.with_name(path.name + SIGNATURE_SUFFIX).write_bytes(key.sign(data))
-        path.write_bytes(data)
+        unnamed = directory / f".{path.name}"
+        unnamed.write_bytes(data)
+        unnamed.replace(path)
     except OSError as error:
         raise ConfigError(f"the evidence cannot be written to {directory.name}: {error.strerror}") from None
     return path

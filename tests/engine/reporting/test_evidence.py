@@ -117,6 +117,41 @@ def test_the_sentence_says_what_differs(statement: StatementConfig) -> None:
     assert sentence(StatementConfig()) == "This page does not say that they were run on this machine."
 
 
+@pytest.mark.parametrize("controls", [{"ran": True, "passed": False}, {"ran": True}, {"ran": True, "passed": "yes"}])
+def test_an_undetected_leak_is_no_success(statement: StatementConfig, tmp_path: Path, controls: dict[str, Any]) -> None:
+    path = written(statement)
+    document = json.loads(path.read_text()) | {"positive_controls": controls}
+    path.write_text(json.dumps(document))
+    path.with_name(path.name + ".sig").write_bytes(read_signing_key(tmp_path / "audit.key").sign(path.read_bytes()))
+    if "passed" not in controls:
+        with pytest.raises(ConfigError, match="no evidence that this version can read"):
+            latest_evidence(statement)
+        return
+    assert "not all of them passed" in sentence(statement)
+    evidence = latest_evidence(statement)
+    assert evidence is not None and not evidence.passed
+
+
+def test_a_document_has_its_name_only_when_it_is_complete(
+    statement: StatementConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a server would read at the moment of every write is a whole document or none."""
+    read = evidence_reader(statement, DIGEST)
+    seen: list[Any] = []
+    real = Path.write_bytes
+
+    def watched(path: Path, data: bytes) -> int:
+        half = real(path, data[: len(data) // 2])
+        seen.append(read())
+        return half + real(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", watched)
+    written(statement)
+    assert seen == [None, None]
+    summary = read()
+    assert summary is not None and summary["passed"]
+
+
 def test_a_server_reads_new_evidence_without_a_restart(statement: StatementConfig) -> None:
     read = evidence_reader(statement, DIGEST)
     assert read() is None

@@ -26,7 +26,7 @@ FORMAT = "panstream evidence"
 FORMAT_VERSION = 1
 SIGNATURE_SUFFIX = ".sig"
 _NAME = re.compile(r"evidence-\d{8}T\d{6}Z\.json")
-_MAX_BYTES = 64 << 20
+_MAX_BYTES = 4 << 20  # a server reads it between two requests; one with every trial has .2 MB
 _AUDITS = ("claims", "system", "memory")
 
 
@@ -46,8 +46,11 @@ class Evidence:
 
     @property
     def passed(self) -> bool:
-        """Return whether every audit passed."""
-        return all(self.document["audits"][name]["passed"] is True for name in _AUDITS)
+        """Return whether every audit passed, and detected every injected leak if leaks were injected."""
+        controls = self.document["positive_controls"]
+        return all(self.document["audits"][name]["passed"] is True for name in _AUDITS) and (
+            not controls["ran"] or controls["passed"] is True
+        )
 
     @property
     def version(self) -> str:

@@ -75,12 +75,12 @@ class Facts:
 
     def parameters(self) -> str:
         """Return epsilon and delta of one person, then of each question."""
-        each = "; ".join(f"“{plan.config.name}” {_loss(plan)}" for plan in self.plans)
+        of_questions = "; ".join(f"“{plan.config.name}” {_loss(plan)}" for plan in self.plans)
         span = format_duration(self.total.period)
         delta = f", delta = {self.delta:g}" if self.delta else ", delta = 0"
         whole = "not bounded" if not math.isfinite(self.epsilon) else f"epsilon = {rounded_up(self.epsilon)}{delta}"
         who = person_word(self.config)
-        return f"One {who}, any {span}, all questions and one intrusion: {whole}. Per question: {each}."
+        return f"One {who}, any {span}, all questions and one intrusion: {whole}. Per question: {of_questions}."
 
     def unit(self) -> str:
         """Return the units of privacy, the notion of neighbours, and who bounds the rows of one unit."""
