@@ -169,12 +169,12 @@ def make_report(
 
 def sum_answers(releases: Iterable[Mapping[str, Any]], begin: datetime, end: datetime) -> Figure | None:
     """Return the sum of the answers about windows inside a period, with the interval of their joint noise."""
-    inside = [(_span(each), each) for each in releases if each["value"] is not None]
-    inside = [(span, each) for span, each in inside if span[0] >= begin and span[1] <= end]
+    inside = [(_span(entry), entry) for entry in releases if entry["value"] is not None]
+    inside = [(span, entry) for span, entry in inside if span[0] >= begin and span[1] <= end]
     if not inside:
         return None
-    value = sum(each["unclipped"] for _, each in inside)
-    half = half_width_of_sum(_LEVEL, [each["standard_error"] for _, each in inside])
+    value = sum(entry["unclipped"] for _, entry in inside)
+    half = half_width_of_sum(_LEVEL, [entry["standard_error"] for _, entry in inside])
     length = min(last - first for (first, last), _ in inside)
     return Figure(
         value=value,
@@ -201,14 +201,14 @@ def _compared(
             return query.name, math.inf, ()
         half = half_width_of_sum(
             _LEVEL,
-            [each["standard_error"] for each in published if _span(each)[0] >= earlier and _span(each)[1] <= end],
+            [entry["standard_error"] for entry in published if _span(entry)[0] >= earlier and _span(entry)[1] <= end],
         )
         complete = before is not None and not before.missing and not now.missing
         by = now.value - before.value if before is not None and complete else 0.0
         name = query.name.removesuffix(" per day").removesuffix(" per hour")
         change = _change(now, before if complete else None, sure=abs(by) > half)
     else:
-        whole = [_figure(each) for each in published if _span(each)[1] <= end and each["value"] is not None]
+        whole = [_figure(entry) for entry in published if _span(entry)[1] <= end and entry["value"] is not None]
         if not whole:
             return query.name, math.inf, ()
         now = whole[-1]
@@ -237,19 +237,19 @@ def _listed(
     query: ReportedQuery, published: list[list[Mapping[str, Any]]], begin: datetime, end: datetime, zone: ZoneInfo
 ) -> list[Table]:
     """Return the table of a list of names, or of groups; none without an answer."""
-    newest = [[each for each in series if _span(each)[1] <= end][-1:] for series in published]
-    found = [each for series in newest for each in series]
-    if not found:
+    newest = [[entry for entry in series if _span(entry)[1] <= end][-1:] for series in published]
+    latest = [entry for series in newest for entry in series]
+    if not latest:
         return []
     note = ""
-    if "items" in found[0]:
-        rows = [(str(item["name"]), item["count"], item["interval"]) for item in found[0]["items"]]
+    if "items" in latest[0]:
+        rows = [(str(item["name"]), item["count"], item["interval"]) for item in latest[0]["items"]]
         note = "" if rows else "No name stands out."
     else:
         rows = [
-            (", ".join(map(str, each["group"].values())), each["value"], each["interval"])
-            for each in found
-            if each["value"] is not None
+            (", ".join(map(str, entry["group"].values())), entry["value"], entry["interval"])
+            for entry in latest
+            if entry["value"] is not None
         ]
         rows.sort(key=lambda row: -row[1])
     shown: list[tuple[str, ...]] = [
@@ -258,7 +258,7 @@ def _listed(
     ]
     if len(rows) > _SHOWN:
         note = f"and {len(rows) - _SHOWN:,} more"
-    title = f"{query.name[0].upper()}{query.name[1:]}, {_figure_days(found[0], zone)}"
+    title = f"{query.name[0].upper()}{query.name[1:]}, {_figure_days(latest[0], zone)}"
     return [Table(title, ("name", "number", "95% interval"), shown, note)]
 
 

@@ -143,8 +143,8 @@ def _server(script: str, origin: str) -> Iterator[Finding]:
             yield Finding("fault", "what is served as the script is not panstream's: does the proxy pass it on?")
             return
         yield Finding("ok", "script: served")
-        asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-        answer = _request("OPTIONS", beacon, headers=asked)
+        preflight = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        answer = _request("OPTIONS", beacon, headers=preflight)
         allowed = answer.headers.get("access-control-allow-origin", "")
         if answer.status == 403:
             yield Finding(

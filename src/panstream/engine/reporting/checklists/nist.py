@@ -64,7 +64,7 @@ def nist_checklist(facts: Facts) -> Checklist:
                 _DEPLOYMENT,
                 "Access control",
                 "",
-                "who may log in to the machine, who has tokens and the operator's key, and who is informed of a break-in",
+                "who may log in to the machine, who has tokens and the operator's key, who hears of a break-in",
             ),
             fill(_COLLECTION, "What is collected", facts.columns()),
             by_operator(_COLLECTION, "Purpose", operator.purpose, stated("purpose")),
