@@ -216,6 +216,18 @@ def test_over_the_cap(config: Config) -> None:
         assert reserved(live) == 0
 
 
+def test_small_parts_count_against_the_cap_and_a_refused_batch_leaves_nothing(config: Config) -> None:
+    with served(config, Limits(staged=40_000)) as live:
+        one, other = live.opened("one"), live.opened("other")
+        sent = 0
+        while (answer := part(live, one, f"{sent + 1}/*", lines(1, sent))).status == 200:
+            sent += 1
+        assert answer.status == 413
+        assert 1 <= sent < 10  # a row has 40 bytes, a part counts as 4,096
+        assert part(live, other, "1/*", lines(1)).status == 429
+        assert len(area(live)._batches) == 1
+
+
 def test_requests_that_are_refused(live: Live) -> None:
     producer = live.opened("job")
     for label in ("0/2", "3/2", "1", "1/10001", "x/*", "1/2/3", "99999999999999999999/*"):
