@@ -26,7 +26,6 @@ MAX_PART = 2**62
 MAX_PARTS = 10_000  # of a batch
 _PART = re.compile(r"([0-9]{1,19})/([0-9]{1,5}|\*)")
 _NAMED = 10  # most missing parts that a message names
-_MIN_SIZE = 4096  # bytes that an empty part counts as, or 10,000 of them would take memory that nothing limits
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +39,7 @@ class _Batch:
 
     @property
     def size(self) -> int:
-        return sum(_size(job) for job in self.parts.values())
+        return sum(job.body.reserved for job in self.parts.values() if job.body is not None)
 
     def wipe(self) -> None:
         if self.timer is not None:
@@ -48,10 +47,6 @@ class _Batch:
         for job in self.parts.values():
             release(job)
         self.parts.clear()
-
-
-def _size(job: Job) -> int:
-    return _MIN_SIZE + (0 if job.body is None else job.body.reserved)
 
 
 def release(job: Job) -> None:
@@ -138,7 +133,8 @@ class StagingArea:
             raise HttpError("bad_request", "all parts of a batch must say the same number of parts")
         if part not in batch.parts and len(batch.parts) >= MAX_PARTS:
             raise HttpError("too_large", f"a batch may have {MAX_PARTS:,} parts")
-        size = batch.size + _size(job)
+        assert job.body is not None
+        size = batch.size + job.body.reserved
         if size > self._limits.staged:
             raise HttpError(
                 "too_large",
