@@ -50,7 +50,10 @@ def visits(kind: str, users: int, windows: int, rng: np.random.Generator) -> lis
 
 def released(algorithm: RetainedBitmap, sets: list[Ids], rng: np.random.Generator) -> RetentionCounts:
     """Draw the released numbers of all windows, newest first, with a new hash."""
-    buckets, levels, lags, cohorts = algorithm.table.buckets, algorithm.levels, algorithm.lags, algorithm.cohorts
+    buckets = algorithm.table.buckets
+    levels = algorithm.levels
+    lags = algorithm.lags
+    cohorts = algorithm.cohorts
     law = algorithm.table.law
     size = 1 + max(int(ids.max(initial=0)) for ids in sets)
     chances = level_rates(buckets, levels) * buckets
@@ -109,7 +112,9 @@ def measure(kind: str, algorithm: RetainedBitmap, runs: int) -> list[str]:
 def main() -> None:
     """Print one line per kind of visitors, lag and answer."""
     arguments = sys.argv[1:] + ["200", "5000", "2.66"][len(sys.argv) - 1 :]
-    runs, users, epsilon = int(arguments[0]), int(arguments[1]), float(arguments[2])
+    runs = int(arguments[0])
+    users = int(arguments[1])
+    epsilon = float(arguments[2])
     algorithm = RetainedBitmap(epsilon=epsilon, expected=users, lags=LAGS, cohorts=13)
     print(f"{users:,} users a window, epsilon {epsilon:g}, epsilon_state {algorithm.epsilon_state:.3g}, {runs} runs")
     for kind in KINDS:

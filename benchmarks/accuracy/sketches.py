@@ -65,7 +65,8 @@ def fisher_error(users: int, both: int, buckets: int, epsilon: float) -> float:
     flips = np.kron(channel, channel)
     information = np.zeros((3, 3))
     for rate in level_rates(buckets, LEVELS):
-        one, either = math.exp(-rate * users), math.exp(-rate * (2 * users - both))
+        one = math.exp(-rate * users)
+        either = math.exp(-rate * (2 * users - both))
         chances = flips @ np.array([either, one - either, one - either, 1 - 2 * one + either])
 
         def slope(a: float, b: float, u: float, rate: float = rate) -> NDArray[np.float64]:
@@ -84,7 +85,8 @@ def table_for(users: float) -> int:
 
 def summarise(draw: Callable[[], tuple[Estimate, float]], runs: int) -> tuple[float, float]:
     """Return the root mean squared error, and the share of 95% intervals that cover the truth."""
-    squares, inside = 0.0, 0
+    squares = 0.0
+    inside = 0
     for _ in range(runs):
         estimate, truth = draw()
         low, high = estimate.interval()
@@ -102,7 +104,8 @@ def pairs(runs: int) -> None:
             for share in (0.0, 0.05, 0.3, 0.9):
                 both = round(share * users)
                 buckets = table_for(users)
-                first, second = np.arange(users), np.arange(users) + users - both
+                first = np.arange(users)
+                second = np.arange(users) + users - both
 
                 def draw(
                     first: Ids = first, second: Ids = second, buckets: int = buckets, both: int = both
@@ -173,7 +176,8 @@ def _of_file(name: str, sets: list[Ids], runs: int) -> None:
         rows: list[tuple[float, float, bool, bool]] = []
         for _ in range(runs):
             sketches = published(some, buckets, epsilon, rng)
-            overlap, union = sketches[0].intersection(sketches[1]), sketches[0].union(*sketches[1:])
+            overlap = sketches[0].intersection(sketches[1])
+            union = sketches[0].union(*sketches[1:])
             low, high = overlap.interval()
             least, most = union.interval()
             errors = (overlap.unclipped - both, union.unclipped - either)

@@ -48,7 +48,8 @@ def asked(site: WebsiteSpec, *names: str, **stream: Any) -> Config:
     """Return some of the questions that are proposed for a site, without a store."""
     file = propose_queries(site).config()
     file["query"] = [query for query in file["query"] if query["name"] in names]
-    file["store"], file["stream"] = {}, {**file["stream"], **stream}
+    file["store"] = {}
+    file["stream"] = {**file["stream"], **stream}
     del file["stream"]["budget"]  # which names all questions
     return read_config(file)
 

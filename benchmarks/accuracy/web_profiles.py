@@ -191,7 +191,8 @@ def truths(views: list[VIEW], cap: int | None) -> dict[tuple[str, str], int]:
     kept = counted(views, cap)
     sections = Counter(_section(page) for _, page, _ in views).most_common(TOP)
     pages = Counter(page for _, page, _ in views).most_common(TOP)
-    by_section, by_page = Counter(_section(page) for _, page, _ in kept), Counter(page for _, page, _ in kept)
+    by_section = Counter(_section(page) for _, page, _ in kept)
+    by_page = Counter(page for _, page, _ in kept)
     return {
         ("visitors per day", ""): len({host for host, _, _ in views}),
         ("page views per day", ""): len(kept),

@@ -66,7 +66,8 @@ class ReaderWalk(Walk):
 
 def walk_analyst(steps: ReaderWalk) -> None:
     """Revenue by month from a CSV file, per customer and country; the same in a notebook's language."""
-    orders, customers = steps.here / "orders.csv", steps.here / "customers.csv"
+    orders = steps.here / "orders.csv"
+    customers = steps.here / "customers.csv"
     with orders.open("w") as file:
         file.write("order_id,ordered_at,customer,price\n")
         for number in range(ORDERS):
@@ -111,7 +112,8 @@ def walk_hospital(steps: ReaderWalk) -> None:
     with table.open("w") as file:
         file.write("age,ward,sex,stay,smoker\n")
         for number in range(8_000):
-            age, ward = number * 37 % 100, wards[number * number % 7 % 3]
+            age = number * 37 % 100
+            ward = wards[number * number % 7 % 3]
             file.write(f"{age},{ward},{'fm'[number % 2]},{1 + number % (3 + age // 10)},{number % 5 == 0}\n")
     steps.do("panstream synth init patients.csv --guess-types")
     domain = steps.here / "domain.toml"
@@ -157,7 +159,10 @@ def main() -> None:
         for name in given.walk or sorted(WALKS):
             steps.here = steps.home / name
             steps.here.mkdir()
-            steps.lines, steps.failures, steps.answered, steps.began = [], [], None, time.monotonic()
+            steps.lines = []
+            steps.failures = []
+            steps.answered = None
+            steps.began = time.monotonic()
             before = os.times()
             WALKS[name](steps)
             used = os.times()

@@ -200,7 +200,9 @@ def main() -> None:
         clone = steps.here
         for name in given.walk or sorted(WALKS):
             steps.here = clone
-            steps.lines, steps.failures, steps.began = [], [], time.monotonic()
+            steps.lines = []
+            steps.failures = []
+            steps.began = time.monotonic()
             WALKS[name](steps)
             steps.say(
                 f"\n{name}: first private answer {steps.answered:.0f} s after the installation, which took "

@@ -202,7 +202,8 @@ def drill(name: str, mode: str, partitions: tuple[tuple[int, str], tuple[int, st
 
 
 def drills() -> bool:
-    few, many = (2, "64m"), (2, "100k")
+    few = (2, "64m")
+    many = (2, "100k")
     return all(
         [
             drill("killed, started again with the same partitions", "sink", (few, few), True),

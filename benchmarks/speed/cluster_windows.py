@@ -181,7 +181,8 @@ def measure(folder: Path, rows: int) -> int:
                 flush=True,
             )
             tasks = max(1, rows // TASK_ROWS)
-            read, serial = workers / tasks, coordinator / tasks
+            read = workers / tasks
+            serial = coordinator / tasks
             for count in (8, 64):
                 many = 40 * count
                 said = many * one_processor / tasks / predict(count, many, read, serial)

@@ -27,7 +27,8 @@ def _table() -> tuple[list[str], Path]:
     folder = os.environ.get("PANSTREAM_DATA")
     data = Path(folder or "") / "adult_pgm.csv.gz"
     if folder is None or not data.exists():
-        data, domain = _EXAMPLES / "adult.csv.gz", _EXAMPLES / "adult-domain.toml"
+        data = _EXAMPLES / "adult.csv.gz"
+        domain = _EXAMPLES / "adult-domain.toml"
     else:
         domain = Path(folder) / "adult_pgm-domain.json"
     return gzip.decompress(data.read_bytes()).decode().splitlines(keepends=True), domain

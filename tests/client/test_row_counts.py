@@ -105,7 +105,8 @@ def test_no_sequence_of_sends_restarts_and_clock_steps_counts_more_than_k(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
     path = tmp_path_factory.mktemp("sender") / "counts"
-    clock, server = Clock(), START
+    clock = Clock()
+    server = START
     counts = RowCounts(CAPS, path, clock)
     sent: list[tuple[float, list[str | None]]] = []
     for step, amount in steps:

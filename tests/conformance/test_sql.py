@@ -136,7 +136,8 @@ def close(ours: Any, theirs: Any, within: float) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(ACCEPTED)), ids=[each["sql"] for each in ACCEPTED])
 def test_without_noise_the_answers_are_those_of_duckdb(number: int, duck: Any, answered: Any) -> None:
-    case, (config, found) = ACCEPTED[number], answered
+    case = ACCEPTED[number]
+    config, found = answered
     statement = config.statements[number]
     ours = found[number]
     theirs = duck.execute(case.get("duckdb", case["sql"])).fetchall()

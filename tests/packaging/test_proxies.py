@@ -163,7 +163,8 @@ def proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     identity = Authority(authority).issue("proxy", hosts=SITES)
     with site_servers(folder) as (servers, tokens):
         ports = {site: int(server.address.rpartition(":")[2]) for site, server in servers.items()}
-        port, plain_port = free_port(), free_port()
+        port = free_port()
+        plain_port = free_port()
         write = nginx_file if request.param == "nginx" else caddy_file
         command = write(ports, port, plain_port, folder, identity)
         environment = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}

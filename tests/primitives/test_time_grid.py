@@ -62,7 +62,8 @@ def test_windows_begin_where_duckdb_truncates_dates(unit: str, zone: str) -> Non
 def test_a_window_begins_when_clocks_first_show_its_midnight(grid: CalendarGrid, time: int) -> None:
     zone = ZoneInfo(grid.zone)
     index = grid.index(float(time))
-    start, end = grid.start(index), grid.start(index + 1)
+    start = grid.start(index)
+    end = grid.start(index + 1)
     assert start <= time < end
     assert grid.index(start) == index == grid.index(math.nextafter(end, -math.inf))
     assert grid.shortest <= end - start <= grid.longest
@@ -88,7 +89,8 @@ def test_indices_of_many_times_are_those_of_each(grid: CalendarGrid, times: list
 @given(GRIDS, st.sampled_from(CALENDAR_UNITS), st.integers(-2_000_000_000, 3_000_000_000))
 def test_a_window_overlaps_no_more_of_another_unit_than_the_bound(grid: CalendarGrid, unit: str, time: int) -> None:
     index = grid.index(float(time))
-    start, end = grid.start(index), grid.start(index + 1)
+    start = grid.start(index)
+    end = grid.start(index + 1)
     for zone in (grid.zone, "America/New_York", "Pacific/Apia"):
         other = CalendarGrid(unit, zone)
         overlapped = other.index(math.nextafter(end, -math.inf)) - other.index(start) + 1

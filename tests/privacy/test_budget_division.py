@@ -26,14 +26,16 @@ def _gaussian(price: float, losses: np.ndarray = _FINE, *, required: bool = True
 
 
 def test_pure_losses_are_proportional_to_the_root_of_weight_times_price() -> None:
-    prices, weights = np.array([0.01, 0.05, 0.2]), [1.0, 4.0, 0.5]
+    prices = np.array([0.01, 0.05, 0.2])
+    weights = [1.0, 4.0, 0.5]
     entries = divide([_pure(price) for price in prices], weights, Account(2.0))
     best = np.sqrt(prices * weights)
     assert _FINE[entries] == pytest.approx(2.0 * best / best.sum(), rel=2 * (_STEP - 1))
 
 
 def test_zcdp_is_proportional_to_the_cube_root_of_squared_weight_times_price() -> None:
-    prices, weights = np.array([1e-4, 4e-4, 2e-3]), np.array([1.0, 3.0, 0.5])
+    prices = np.array([1e-4, 4e-4, 2e-3])
+    weights = np.array([1.0, 3.0, 0.5])
     entries = divide([_gaussian(price) for price in prices], list(weights), Account(1.0, 1e-6))
     best = np.cbrt(weights**2 * prices)
     assert _FINE[entries] == pytest.approx(zcdp_rho(1.0, 1e-6) * best / best.sum(), rel=2 * (_STEP - 1))
@@ -55,7 +57,8 @@ def test_no_division_of_a_grid_is_better(seed: int) -> None:
     losses = np.geomspace(1e-3, 3.0, 81)
     tables = []
     for kind in rng.permutation(["pure", "gaussian", "bits"]):
-        price, required = float(rng.uniform(0.002, 0.02)), bool(rng.integers(2))
+        price = float(rng.uniform(0.002, 0.02))
+        required = bool(rng.integers(2))
         if kind == "bits":
             tables.append(LossTable(losses, 31 * (0.05 * losses) ** 2 / 2, price / np.tanh(losses / 2), required))
         else:

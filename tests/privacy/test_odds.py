@@ -22,7 +22,8 @@ def delta_of(p: dict[int, float], q: dict[int, float], epsilon: float) -> float:
 @pytest.mark.parametrize("variance", [2.0, 9.0, 40.0])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
 def test_more_is_lost_with_at_most_the_stated_chance(variance: float, epsilon: float) -> None:
-    p, q = gaussian(0, variance), gaussian(1, variance)
+    p = gaussian(0, variance)
+    q = gaussian(1, variance)
     delta = delta_of(p, q, epsilon)
     loss, chance = odds_bound(epsilon, delta)
     assert sum(p[y] for y in p if math.log(p[y] / q[y]) > loss) <= chance * (1 + 1e-9) + 1e-15
@@ -30,9 +31,11 @@ def test_more_is_lost_with_at_most_the_stated_chance(variance: float, epsilon: f
 
 def test_delta_alone_is_not_that_chance() -> None:
     """The negative control: a mechanism that is (epsilon, delta)-private and exceeds epsilon with more than delta."""
-    epsilon, more = 1.0, 0.1
+    epsilon = 1.0
+    more = 0.1
     rare = 1e-3  # the chance of a view that is e^(epsilon + more) times as likely in one world
-    p, q = {0: rare, 1: 1 - rare}, {0: rare * math.exp(-epsilon - more), 1: 1 - rare * math.exp(-epsilon - more)}
+    p = {0: rare, 1: 1 - rare}
+    q = {0: rare * math.exp(-epsilon - more), 1: 1 - rare * math.exp(-epsilon - more)}
     delta = delta_of(p, q, epsilon)
     assert rare > 10 * delta
     assert rare == pytest.approx(odds_bound(epsilon, delta)[1])

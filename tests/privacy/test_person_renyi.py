@@ -163,7 +163,8 @@ def test_the_worst_fixed_look_does_not_bound_one_that_is_chosen_after_an_answer(
     def delta(law: list[tuple[float, float]], epsilon: float) -> float:
         return sum(p * max(0.0, 1 - math.exp(epsilon - x)) for x, p in law)
 
-    noon, midnight = rr(2.0), both(rr(1.2), rr(1.2))
+    noon = rr(2.0)
+    midnight = both(rr(1.2), rr(1.2))
     fixed = max(delta(both(rr(0.4), look), 1.6) for look in (noon, midnight))
     adaptive = sum(p * max(delta(look, 1.6 - x) for look in (noon, midnight)) for x, p in rr(0.4))
     assert (fixed, adaptive) == (pytest.approx(0.3252, abs=5e-5), pytest.approx(0.3685, abs=5e-5))

@@ -240,7 +240,8 @@ class History:
             self.let_go()
             self.backup = self.disk.image(), self._published()
             return
-        (image, before), self.backup = self.backup, None
+        image, before = self.backup
+        self.backup = None
         self.disk.fail_in = None
         current = self.disk.image()
         if self._published() == before or image == current:

@@ -144,9 +144,11 @@ def test_cropped_sums_and_heavy_hitters_give_members_away_too(
             weights = members * (8 if statistic == "cropped sum" else 100)
             together = weights + queries * (8 if statistic == "cropped sum" else 100)
             if statistic == "cropped sum":
-                unions, alone = np.minimum(together, 8).sum(axis=1), float(np.minimum(weights, 8).sum())
+                unions = np.minimum(together, 8).sum(axis=1)
+                alone = float(np.minimum(weights, 8).sum())
             else:  # everybody present has exactly a 1/k share of the public total
-                unions, alone = (together >= 100).sum(axis=1), float((weights >= 100).sum())
+                unions = (together >= 100).sum(axis=1)
+                alone = float((weights >= 100).sum())
             reach = effect * c * math.sqrt(USERS)
             answers = unions + rng.uniform(-reach, reach, QUERIES)
             wrong = rng.random(QUERIES) < 0.2

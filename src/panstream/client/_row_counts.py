@@ -78,7 +78,8 @@ class RowCounts:
         numbers = self.numbers(sum(batch.num_rows for batch in batches))
         numbered = []
         for batch in batches:
-            column, numbers = pa.array(numbers[: batch.num_rows], pa.string()), numbers[batch.num_rows :]
+            column = pa.array(numbers[: batch.num_rows], pa.string())
+            numbers = numbers[batch.num_rows :]
             numbered.append(pa.RecordBatch.from_arrays([*batch.columns, column], names=[*batch.schema.names, COLUMN]))
         return numbered
 

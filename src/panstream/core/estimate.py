@@ -74,7 +74,8 @@ class Estimate:
         """
         checks.require_probability(level=level)
         half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-        low, high = self.unclipped - half, self.unclipped + half
+        low = self.unclipped - half
+        high = self.unclipped + half
         if self.interval_rule is not None:
             low, high = self.interval_rule(level)
         low = self._clip(low)

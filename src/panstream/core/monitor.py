@@ -207,7 +207,8 @@ class Monitor(Generic[StateT]):
         if header is None:
             header = codec.to_json(self.algorithm.parameters()), self.algorithm.layout()
             self._header = header if len(header[0]) <= _MAX_CACHED_PARAMETERS else None
-        (parameters, layout), name = header, type(self.algorithm).__name__
+        parameters, layout = header
+        name = type(self.algorithm).__name__
         identity = self._id, self._published
         return codec.encode(name, parameters, self.state, layout, identity=identity, checksum=checksum)
 

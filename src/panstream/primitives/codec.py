@@ -164,7 +164,8 @@ def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], m
 def read_identity(header: Mapping[str, Any]) -> Identity:
     """Return the id of a state and its number of publications."""
     try:
-        name, published = bytes.fromhex(header["id"]), int(header["published"], 16)
+        name = bytes.fromhex(header["id"])
+        published = int(header["published"], 16)
     except (KeyError, TypeError, ValueError):
         name = b""
         published = 0

@@ -34,7 +34,9 @@ _NOMINAL_SHORTEST = {"day": _DAY, "week": 7 * _DAY, "month": 28 * _DAY, "quarter
 # Seconds by which claims name calendar units. Time zones differ in the length of their days, so these exceed all.
 CALENDAR_SECONDS = {unit: length + _MOST_PUT_BACK for unit, length in _LONGEST.items()}
 _BY_SECONDS = {seconds: unit for unit, seconds in CALENDAR_SECONDS.items()}
-_FIRST_YEAR, _LAST_YEAR = 2, 9998  # times outside are in the first or last interval
+# Times outside are in the first or last interval.
+_FIRST_YEAR = 2
+_LAST_YEAR = 9998
 _BEGIN = (datetime(_FIRST_YEAR, 1, 2) - _EPOCH).total_seconds()
 _END = (datetime(_LAST_YEAR, 12, 30) - _EPOCH).total_seconds()
 
@@ -169,7 +171,8 @@ class CalendarGrid:
         """Yield the start and number of all intervals with times, in order."""
         import numpy as np
 
-        time, newest = float(times.min()), float(times.max())
+        time = float(times.min())
+        newest = float(times.max())
         # Between two times that are far apart, most intervals have no rows.
         is_sparse = newest - time > 1000 * _SHORTEST[self.unit]
         ordered = np.unique(times).tolist() if is_sparse else []
@@ -253,7 +256,9 @@ def _start(grid: CalendarGrid, index: int) -> float:
     second = _instant(midnight, zone, fold=1)
     if first <= second:  # a clock that shows the midnight twice has reached the day the first time
         return float(first)
-    low, high = second, first  # it was skipped: the day begins when the clock is put forward
+    # The midnight was skipped: the day begins when the clock is put forward.
+    low = second
+    high = first
     while low < high:
         middle = (low + high) // 2
         if _local_time(middle, zone) >= midnight:

@@ -217,12 +217,14 @@ def divide(tables: Sequence[LossTable], weights: Sequence[float], account: Accou
 def _best_at(errors: Floats, losses: Floats, fits: Callable[[NDArray[np.int64]], bool]) -> NDArray[np.int64] | None:
     """Return the entries at the smallest marginal price of loss at which they fit, by bisection; None if none do."""
     best = None
-    low, high = -math.log(_LARGEST_PRICE), math.log(_LARGEST_PRICE)
+    low = -math.log(_LARGEST_PRICE)
+    high = math.log(_LARGEST_PRICE)
     for _ in range(_STEPS_OF_PRICE):
         middle = (low + high) / 2
         entries = np.argmin(errors + math.exp(middle) * losses, axis=1)
         if fits(entries):
-            best, high = entries, middle
+            best = entries
+            high = middle
         else:
             low = middle
     return best
@@ -240,7 +242,8 @@ def _epsilon_curve(least: float, most: float, account: Account) -> Callable[[flo
     top = min(most, account.limit) * (1.0 + 1e-9)  # rho-zCDP costs more than epsilon = rho
     points = np.geomspace(max(least, top * 1e-9) * (1.0 - 1e-9), top, _CURVE)
     values = np.array([account.epsilon(0.0, float(point)) for point in points])
-    log_points, log_values = np.log(points), np.log(values)
+    log_points = np.log(points)
+    log_values = np.log(values)
 
     def epsilon_of(rho: float) -> float:
         if rho <= 0.0:
@@ -252,7 +255,8 @@ def _epsilon_curve(least: float, most: float, account: Account) -> Callable[[flo
 
 def _slopes(least: float, account: Account, epsilon_of: Callable[[float], float]) -> list[float]:
     """Return derivatives of the epsilon of a rho, at values of rho between the least one and the whole budget's."""
-    low, high = max(least, account.limit * 1e-9), account.limit
+    low = max(least, account.limit * 1e-9)
+    high = account.limit
     points = np.geomspace(low, max(high, low * 1.01), _SLOPES).tolist()
     slopes = [(epsilon_of(point * 1.001) - epsilon_of(point)) / (point * 0.001) for point in points]
     return [slope for slope in slopes if math.isfinite(slope)]

@@ -57,7 +57,8 @@ def root(function: Callable[[float], float], low: float, high: float, tolerance:
     >>> abs(root(lambda x: x * x - 2, 1.0, 2.0) - 2**0.5) < 1e-9
     True
     """
-    below, above = function(low), function(high)
+    below = function(low)
+    above = function(high)
     moved = 0  # which end moved last
     for _ in range(_MOST_STEPS):
         if high - low <= tolerance * abs(high):
@@ -67,11 +68,13 @@ def root(function: Callable[[float], float], low: float, high: float, tolerance:
             middle = (low + high) / 2.0
         value = function(middle)
         if value <= 0.0:
-            low, below = middle, value
+            low = middle
+            below = value
             above /= 2.0 if moved < 0 else 1.0
             moved = -1
         else:
-            high, above = middle, value
+            high = middle
+            above = value
             below /= 2.0 if moved > 0 else 1.0
             moved = 1
     return low

@@ -117,7 +117,8 @@ def renyi_epsilon(shares: Sequence[PersonShare], delta: float, copies: int = 1) 
     best = float(values.min())
     for _ in range(_REFINEMENTS):
         index = int(np.argmin(values))
-        low, high = orders[max(index - 1, 0)] - 1.0, orders[min(index + 1, orders.size - 1)] - 1.0
+        low = orders[max(index - 1, 0)] - 1.0
+        high = orders[min(index + 1, orders.size - 1)] - 1.0
         orders = 1.0 + np.geomspace(low, high, _REFINED_ORDERS)
         orders = np.maximum(orders, LEAST_ORDER)
         values = epsilons(orders)

@@ -337,7 +337,8 @@ def _answers(engine: Engine) -> Iterator[Any]:
 
 def _figures(release: Release) -> tuple[float, float, float, float]:
     record = release.record
-    (low, high), value = record["interval"], record["value"]
+    low, high = record["interval"]
+    value = record["value"]
     return (
         math.nan if value is None else float(value),
         -math.inf if low is None else float(low),

@@ -212,7 +212,8 @@ def test_the_chance_of_a_larger_loss_is_above_that_of_a_normal_loss(epsilon: flo
     tree = ContinualCount(epsilon=epsilon, delta=DELTA, horizon=1)
     rho = zcdp_rho(epsilon, DELTA)
     for times in (0.5, 1.0, 2.0):
-        mean, sd = rho, math.sqrt(2 * rho)
+        mean = rho
+        sd = math.sqrt(2 * rho)
         normal = stats.norm.sf((times * epsilon - mean) / sd) + stats.norm.cdf((-times * epsilon - mean) / sd)
         assert normal < tree.loss_exceeds(times) < max(20 * normal, 1e-9)
         assert times != 1.0 or epsilon > 1.0 or tree.loss_exceeds() < 0.6 * zcdp_tail(rho, epsilon)

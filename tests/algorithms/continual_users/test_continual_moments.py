@@ -31,7 +31,8 @@ def test_answers_add_up_all_rows_so_far() -> None:
         weights = rng.choice([-1, 1], 40)
         monitor.update(ids, weight=weights)
         plain.update(ids, weight=weights)
-        estimate, other = monitor.release(), plain.release()
+        estimate = monitor.release()
+        other = plain.release()
         noise = 256 * algorithm.law.variance
         draws = (
             other.unbiased - estimate.unbiased

@@ -160,7 +160,8 @@ def ids_of(week: int, size: int, step: int, base: int) -> Any:
 def test_estimates_are_unbiased_and_covered() -> None:
     """Chance of a false alarm: below 1e-6 for every mean, and below 1e-6 for every coverage."""
     runs = 60
-    size, step = 2000, 1400
+    size = 2000
+    step = 1400
     algorithm = RetainedBitmap(epsilon=4.0, expected=size, lags=2, cohorts=5)
     truth = {"new": 1400.0, "back 1": 600.0, "back 2": 0.0, "rate 1": 0.3}
     values: dict[str, list[float]] = {name: [] for name in truth}

@@ -29,7 +29,8 @@ def _loss(draw, count):
         for row in range(count):
             other = list(answers)
             other[row] = 1 - other[row]
-            first, second = _law(draw, list(answers)), _law(draw, other)
+            first = _law(draw, list(answers))
+            second = _law(draw, other)
             for view, weight in first.items():
                 worst = max(worst, math.inf if not second[view] else float(math.log(weight / second[view])))
     return worst

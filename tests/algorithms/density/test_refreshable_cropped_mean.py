@@ -65,7 +65,8 @@ class _KeepsCounters(RefreshableCroppedMean):
     """Sabotage: counters go on after they were seen."""
 
     def refresh_shard(self, state: Any, count: int, rng: NoiseSource) -> None:
-        state.seen_counters, state.seen_bits = state.counters[np.newaxis].copy(), state.bits[np.newaxis].copy()
+        state.seen_counters = state.counters[np.newaxis].copy()
+        state.seen_bits = state.bits[np.newaxis].copy()
         draw_packed_bits(self.law.absent, count, rng, state.bits)
 
 

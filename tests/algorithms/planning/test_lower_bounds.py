@@ -25,7 +25,8 @@ def test_no_law_of_a_part_has_more_information(epsilon: float) -> None:
     assert best == pytest.approx((math.exp(epsilon) - 1) ** 2 / math.exp(epsilon))
     for _ in range(2_000):
         absent = rng.dirichlet(np.ones(5) * rng.choice([0.2, 1.0, 5.0]))
-        low, high = -1.0, 1.0
+        low = -1.0
+        high = 1.0
         wanted = rng.normal(size=5)
         for _ in range(60):  # ratios clipped to the allowed range, scaled so that they make a law
             shift = (low + high) / 2

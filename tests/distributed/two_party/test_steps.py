@@ -164,7 +164,8 @@ def finish(directory: Path, failure: type[Exception], at: int | None) -> tuple[d
                     machine._store.close()
                 transport = Flaky(directory, failure)
                 transport.passed = passed
-    transport.left, passed = None, transport.passed
+    transport.left = None
+    passed = transport.passed
     check_fit(transport)
     transport.close()
     return found, passed, failures

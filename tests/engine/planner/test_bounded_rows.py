@@ -59,7 +59,8 @@ def test_the_bound_is_derived_or_stated(query: dict[str, Any], expected: str | N
 
 def test_the_claim_assumes_what_a_sender_or_a_declaration_promises() -> None:
     daily = {**ROWS, "window": "1 day"}
-    declared, sent = plan(daily).claim, plan(SENT).claim
+    declared = plan(daily).claim
+    sent = plan(SENT).claim
     assert declared.assumption == (
         "one user has at most 3 rows per window, which is declared and not enforced across batches"
     )

@@ -160,7 +160,8 @@ def test_stored_states_continue_under_the_same_division(tmp_path: Path) -> None:
 
 
 def test_run_says_what_is_dropped(tmp_path: Path) -> None:
-    file, rows = tmp_path / "panstream.toml", tmp_path / "rows.csv"
+    file = tmp_path / "panstream.toml"
+    rows = tmp_path / "rows.csv"
     file.write_text(
         '[stream]\nname = "s"\nuser = "u"\ncolumns = { u = "string" }\nbudget = { person = 1.0 }\n\n[[query]]\n'
         'name = "visitors"\nsql = "SELECT COUNT(DISTINCT u) FROM s"\nexpected = 10_000\n\n[[query]]\n'

@@ -22,7 +22,8 @@ from tests.engine.runtime.streams import config, question, rows
 from tests.statistical import ALPHA
 
 RATIO = "SELECT SUM(price) / COUNT(DISTINCT customer) AS per_customer FROM sales"
-USERS, ROWS = 400, 3000
+USERS = 400
+ROWS = 3000
 DRAW = np.random.default_rng(11)
 SALES = pa.table({"customer": np.arange(ROWS) % USERS, "price": DRAW.uniform(0, 10, ROWS).round(2)})
 TRUE = SALES.column("price").to_numpy().sum() / USERS

@@ -106,7 +106,8 @@ def drill(directory: Path, kind: str, needles: Sequence[str]) -> tuple[ScanRepor
     table = pa.table({"id": list(needles), "kind": ["a" if i % 2 else "b" for i in range(len(needles))]})
     path = directory / f"rows.{kind}"
     write(path, table, kind)
-    (control,), decoys = make_needles(1, "bytes"), make_needles(1000)
+    (control,) = make_needles(1, "bytes")
+    decoys = make_needles(1000)
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, path.name],
         cwd=directory,

@@ -164,8 +164,10 @@ def test_names_that_nobody_listed_can_be_bounded() -> None:
 def test_no_sequence_of_sends_restarts_and_clock_steps_admits_more_than_k(steps: list[tuple[str, int]]) -> None:
     settings = config(bounded())
     caps = {("row", DAY): K}
-    sender, stored = SentCounts(caps), ""
-    at_sender, at_server = START, START
+    sender = SentCounts(caps)
+    stored = ""
+    at_sender = START
+    at_server = START
     sent: list[tuple[float, list[str | None]]] = []
     for step, amount in steps:
         if step == "send":

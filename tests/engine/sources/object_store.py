@@ -94,7 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
             "Last-Modified": f"Thu, 19 Nov 2026 {_clock_time(changed)} GMT",
         }
         if match := re.fullmatch(r"bytes=(\d+)-(\d+)", span):
-            start, stop = int(match[1]), min(int(match[2]) + 1, len(data))
+            start = int(match[1])
+            stop = min(int(match[2]) + 1, len(data))
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
             self._reply(206, data[start:stop], headers, send_body)
         else:

@@ -170,7 +170,8 @@ def run(broker: Broker, url: str, kept: Kept, *, ticks: int, commit: int, dies: 
             if at % commit == 0:
                 if at >= ticks and dies == "before the commit":
                     raise Crash
-                kept.counted, kept.applied = list(counted), dict(applied)
+                kept.counted = list(counted)
+                kept.applied = dict(applied)
                 if at >= ticks and dies == "after the commit":
                     raise Crash
                 for token in tokens:

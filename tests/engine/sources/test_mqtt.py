@@ -140,7 +140,8 @@ def test_never_twice_when_readers_die(broker: Mosquitto) -> None:
     for turns in (*range(1, 20), None):  # the last one lives until it has the last message
         first = 20 * (turns or 20)
         broker.publish(objects(range(first, first + 20)))
-        feed, steps = source(broker, client="dying"), itertools.count()
+        feed = source(broker, client="dying")
+        steps = itertools.count()
         real = feed._run_loop
 
         def breaking(wait: float, feed: MqttSource = feed, real=real, steps=steps, turns=turns) -> bool:  # type: ignore[no-untyped-def]

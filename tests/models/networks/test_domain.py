@@ -188,7 +188,8 @@ def test_clip_means_the_same_for_few_and_for_many_numbers(bins: int) -> None:
     declared = {"stay": {"type": "integer", "minimum": 1, "maximum": 14, "clip": True}}
     domain = propose_domain(declared, bins=bins)
     records = Records.read({"stay": [-3, 0, 1, 14, 15, 99]}, domain)
-    first, last = records.codes[0][0], records.codes[0][-1]
+    first = records.codes[0][0]
+    last = records.codes[0][-1]
     assert records.codes[0].tolist() == [first, first, first, last, last, last]
     declared_bins = domain.attributes[0].bins
     assert declared_bins is not None and declared_bins.clip and Domain.from_json(domain.to_json()) == domain

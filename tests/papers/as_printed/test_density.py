@@ -270,7 +270,8 @@ def test_draws_of_cut_laplace_values() -> None:
         whole = stats.laplace(0.7 if present else 0.3)
         with rng as step:
             values = law.draw(present, 20_000, step)
-        low, high = whole.cdf(0), whole.cdf(1)
+        low = whole.cdf(0)
+        high = whole.cdf(1)
         assert (
             stats.kstest(values, lambda x, whole=whole, low=low, high=high: (whole.cdf(x) - low) / (high - low)).pvalue
             > ALPHA

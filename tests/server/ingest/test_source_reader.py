@@ -167,7 +167,8 @@ def test_nothing_of_a_followed_log_stays_behind(tmp_path: Path) -> None:
     """Hosts, pages, referrers and agents, in memory and in the store; half a line that waits shows that they would be
     found.
     """
-    (control,), fields = make_needles(1, size=20), [make_needles(150) for _ in range(4)]
+    (control,) = make_needles(1, size=20)
+    fields = [make_needles(150) for _ in range(4)]
     log = FollowedLog(tmp_path, f"{control}.example")
     given: dict[str, Any] = {"decoys": make_needles(100), "control": control.encode()}
     given["files"] = [tmp_path / f"{control}.example-state"]

@@ -201,7 +201,8 @@ def test_what_waits_is_wiped(config: Config, ending: str) -> None:
 
 def test_over_the_cap(config: Config) -> None:
     with served(config, Limits(staged=600_000)) as live:
-        one, other = live.opened("one"), live.opened("other")
+        one = live.opened("one")
+        other = live.opened("other")
         sent = 0
         while (answer := part(live, one, f"{sent + 1}/*", lines(500, 500 * sent))).status == 200:
             sent += 1
@@ -218,7 +219,8 @@ def test_over_the_cap(config: Config) -> None:
 
 def test_small_parts_count_against_the_cap_and_a_refused_batch_leaves_nothing(config: Config) -> None:
     with served(config, Limits(staged=1_000_000)) as live:
-        one, other = live.opened("one"), live.opened("other")
+        one = live.opened("one")
+        other = live.opened("other")
         sent = 0
         while (answer := part(live, one, f"{sent + 1}/*", lines(1, sent))).status == 200:
             sent += 1

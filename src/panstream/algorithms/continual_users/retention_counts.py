@@ -70,7 +70,9 @@ class RetentionCounts:
     def fit(self, lag: int, later: int = 0) -> PairFit:
         """Return the fit of the window ``later`` windows ago and the one ``lag`` windows before it."""
         if (lag, later) not in self._fits:
-            first, second, both = self.ones[later + lag], self.ones[later], self.both[later, lag - 1]
+            first = self.ones[later + lag]
+            second = self.ones[later]
+            both = self.both[later, lag - 1]
             neither = self.model.buckets - first - second + both
             patterns = np.stack([neither, second - both, first - both, both], axis=1)
             self._fits[lag, later] = self.model.fit(patterns)
@@ -165,7 +167,8 @@ class _Overlaps:
     def _common(self, windows: list[int]) -> float:
         if len(windows) > 2:
             return min(self.common(pair) for pair in combinations(windows, 2))
-        later, earlier = windows[0], windows[-1]
+        later = windows[0]
+        earlier = windows[-1]
         lag = min(earlier - later, self._counts.lags)  # beyond the longest lag as after the longest lag
         if lag == 0:
             return self._size(later)

@@ -76,7 +76,8 @@ class PeriodEnumeration:
             index = [different.index(stream) for stream in streams]
             return between(window.algorithm, different, look)[np.ix_(index, index)]
 
-        worst, witness = 0.0, ""
+        worst = 0.0
+        witness = ""
         for moment in self.moments:
             total: Numbers = np.sum([losses(number, look) for number, look in enumerate(moment)], axis=0)
             if total.max() > worst:

@@ -149,7 +149,8 @@ def verify_evidence(arguments: list[str], key_file: Path | None, wheel: Path | N
 
 def _report(evidence: Evidence, wheel: Path | None) -> list[str]:
     document = evidence.document
-    claims, memory = document["audits"]["claims"], document["audits"]["memory"]
+    claims = document["audits"]["claims"]
+    memory = document["audits"]["memory"]
     parts = document["audits"]["system"]["parts"]
     host = document["host"]
     controls = document["positive_controls"]

@@ -75,7 +75,8 @@ def _from_server(url: str, token_file: Path | None, ca_file: Path | None) -> tup
             for each in described["queries"]
         ]
         releases = [release for query in queries for release in client.releases(query.name, limit=_MOST)]
-    web, stream = described["web"], described["stream"]
+    web = described["web"]
+    stream = described["stream"]
     return (web or {}).get("site", stream["name"]), queries, releases, stream["time_zone"]
 
 

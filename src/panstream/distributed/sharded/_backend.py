@@ -133,7 +133,8 @@ class ClusterBackend(LocalBackend):
 
         One that some shards have already is a group of its own: a shard applies a group as a whole or not at all.
         """
-        (rows, origins), self._next_batch = self._next_batch, (0, ())
+        rows, origins = self._next_batch
+        self._next_batch = (0, ())
         self._drawing = False
         self.forget_gathered()
         self.has_unsent_batches = True

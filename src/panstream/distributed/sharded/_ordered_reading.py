@@ -266,7 +266,8 @@ class TaskReader:
             return []
         steps = np.concatenate([query.watermark_steps(marks) for query in self._ticking])
         changed = np.flatnonzero((steps[:, 1:] != steps[:, :-1]).any(axis=0)) + 1
-        before, self._steps = self._steps, tuple(steps[:, -1].tolist())
+        before = self._steps
+        self._steps = tuple(steps[:, -1].tolist())
         if before and before != tuple(steps[:, 0].tolist()):
             self._end_section()
             self._begin_section()

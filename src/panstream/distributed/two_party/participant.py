@@ -294,7 +294,8 @@ class Participant:
 
     def _resolve_in_doubt(self, step: int, attempt: int) -> None:
         if self._in_doubt is not None:
-            (record, shares), self._in_doubt = self._in_doubt, None
+            record, shares = self._in_doubt
+            self._in_doubt = None
             if (record.step, record.attempt) == (step, attempt):
                 shares, self._party.shares, self._record = self._party.shares, shares, record
             self._commit()

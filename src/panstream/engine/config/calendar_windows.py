@@ -21,7 +21,8 @@ def read_time_zone(section: Section, key: str) -> str:
 
 def read_calendar(section: Section, options: Mapping[str, Any], zone: str) -> dict[str, CalendarGrid]:
     """Return the grid of the calendar that a query's window or every names, if one does."""
-    every, window = options.get("every"), options.get("window")
+    every = options.get("every")
+    window = options.get("window")
     units = [calendar_unit(seconds) for seconds in (every, window) if seconds is not None]
     named = [unit for unit in units if unit is not None]
     if named and len(units) > 1:

@@ -26,7 +26,9 @@ def event_loss(plans: Sequence[QueryPlan], delta: float) -> tuple[float, float]:
     Raises:
         InvalidParameter: A plan protects something else.
     """
-    pure, rhos, deltas = [], [], []
+    pure = []
+    rhos = []
+    deltas = []
     for plan in plans:
         if plan.claim.unit != "event":
             raise InvalidParameter(f"{plan.config.name!r} protects one {plan.claim.unit}, not one row")

@@ -138,7 +138,8 @@ class LossTables:
     def _relative_to_equal_share(self, table: LossTable) -> LossTable:
         """Return the table with errors relative to the one at an equal share of the budget."""
         account = Account(self.limit, self._config.stream.person.delta)
-        low, high = 0, len(self.epsilons) - 1
+        low = 0
+        high = len(self.epsilons) - 1
         while low < high:
             middle = (low + high + 1) // 2
             cost = account.epsilon(float(table.pure[middle]), float(table.rho[middle]))

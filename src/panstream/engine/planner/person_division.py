@@ -174,13 +174,16 @@ def _scaled(config: Config, asked: Mapping[str, tuple[QueryConfig, ...]], shares
     budget = config.stream.person.epsilon
     assert budget is not None
     limit = budget - (config.stream.unusable_epsilon or 0.0)  # which ``run`` charges for files
-    factor, low, high = 1.0, 0.0, math.inf  # the largest factor known to fit, and the smallest known not to
+    factor = 1.0
+    low = 0.0  # the largest factor known to fit
+    high = math.inf  # the smallest known not to
     best = None
     for _ in range(_ROUNDS):
         divided = _with_epsilons(config, asked, {name: share * factor for name, share in shares.items()})
         used = _total(divided).bounded.epsilon / limit
         if used <= 1.0:
-            best, low = divided, factor
+            best = divided
+            low = factor
         else:
             high = factor
         if _ENOUGH <= used <= 1.0:

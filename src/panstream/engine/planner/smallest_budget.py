@@ -14,7 +14,9 @@ from panstream.engine.planner.query_plan import QueryPlan, plan_query, state_loc
 from panstream.errors import BudgetExceeded, ConfigError, InvalidParameter
 from panstream.privacy.rounding import round_up
 
-_LEAST, _MOST = -20.0, 12.0  # binary logarithms of the epsilons that are considered
+# Binary logarithms of the epsilons that are considered.
+_LEAST = -20.0
+_MOST = 12.0
 _HALVINGS = 18
 
 
@@ -69,9 +71,11 @@ def _smallest(config: Config, query: QueryConfig) -> QueryConfig:
             raise InvalidParameter(f"{query.statement!r} states no error: give target_error, expected, or --error")
         return planned_error(planned) <= target
 
-    low, high = _LEAST, 0.0
+    low = _LEAST
+    high = 0.0
     while not is_useful(high):
-        low, high = high, high + 1.0
+        low = high
+        high = high + 1.0
         if high > _MOST:
             raise BudgetExceeded(f"[[query]] {query.name}: no epsilon reaches an error of {query.target_error}")
     for _ in range(_HALVINGS):

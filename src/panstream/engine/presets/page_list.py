@@ -105,14 +105,16 @@ def _page(text: str, number: int, name: str, site: str) -> str:
     if len(text) > _MAX_PATH:
         raise InvalidParameter(f"{where} has more than {_MAX_PATH:,} characters")
     if text.startswith("/"):
-        host, path = site, text
+        host = site
+        path = text
     else:
         parts = translate_errors(
             lambda: urlsplit(text), ValueError, lambda _: InvalidParameter(f"{where} is not an address")
         )
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidParameter(f"{where} must be a path that begins with / or an address with http:// or https://")
-        host, path = parts.hostname, text.split("/", 3)[3] if text.count("/") > 2 else ""
+        host = parts.hostname
+        path = text.split("/", 3)[3] if text.count("/") > 2 else ""
         path = f"/{path}"
     if host.lower().removeprefix("www.") != site:
         raise InvalidParameter(f"{where} is on another host than {site}")

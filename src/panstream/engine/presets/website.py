@@ -43,7 +43,8 @@ _MEMORY = [1 << size for size in range(20, 25)]  # candidate bytes for a list of
 # Shares of the budget of a page view. A count is exact enough with little, a list is not: its noise decides what it
 # can name at all.
 _SHARES = {"count": 0.2, "groups": 0.5, "names": 1.0, "timing": 1.0}
-_DIGITS, _HALVINGS = 3, 9  # of an epsilon, and of the interval in which its scale is searched
+_DIGITS = 3  # of an epsilon
+_HALVINGS = 9  # of the interval in which its scale is searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +224,8 @@ def _page_view_scale(site: WebsiteSpec, questions: Sequence[WebsiteQuery]) -> fl
 
     queries = [{**_keys(site, each, each.windows[0], 1.0), **_any_memory(each)} for each in questions]
     config = read_config({**site.sections_of_file(), "query": queries})
-    low, high = 0.0, 2.0 * site.page_view
+    low = 0.0
+    high = 2.0 * site.page_view
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -135,7 +135,8 @@ def _exactness(site: WebsiteSpec, visitors: int) -> dict[str, str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    words, lines = text.split(), [""]
+    words = text.split()
+    lines = [""]
     for word in words:
         if len(lines[-1]) + len(word) > 117:
             lines.append("")

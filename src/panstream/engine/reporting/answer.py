@@ -65,7 +65,8 @@ class Answer:
             NotSupported: There are several answers, or none; each row has its own ``low`` and ``high``.
         """
         row = self._single_row()
-        low, high = row["low"], row["high"]
+        low = row["low"]
+        high = row["high"]
         return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
     def _single_row(self) -> dict[str, Any]:

@@ -49,7 +49,8 @@ class Figure:
 
     def days(self, zone: ZoneInfo) -> str:
         """Return the local days that the figure is about."""
-        first, last = self.begin.astimezone(zone).date(), (self.end - timedelta(seconds=1)).astimezone(zone).date()
+        first = self.begin.astimezone(zone).date()
+        last = (self.end - timedelta(seconds=1)).astimezone(zone).date()
         return _day(first) if first == last else f"{_day(first)} to {_day(last)}"
 
 
@@ -156,7 +157,8 @@ def make_report(
         elif len(published) == 1 and published[0]:
             name, width, row = _compared(query, published[0], (earlier, begin, end), zone)
             if row and width < narrowest.get(name, math.inf):  # of sums of hours and of days, the more exact one
-                numbers[name], narrowest[name] = row, width
+                numbers[name] = row
+                narrowest[name] = width
     named = Figure(value=0.0, low=0.0, high=0.0, begin=begin, end=end).days(zone)
     head = ("", "number", "95% interval", "days", "change from as long before")
     tables = [Table("Figures", head, list(numbers.values()))] if numbers else []
@@ -196,7 +198,8 @@ def _compared(
     earlier, begin, end = edges
     first, last = _span(published[-1])
     if query.additive and last - first <= _LONGEST_DAY:
-        now, before = sum_answers(published, begin, end), sum_answers(published, earlier, begin)
+        now = sum_answers(published, begin, end)
+        before = sum_answers(published, earlier, begin)
         if now is None:
             return query.name, math.inf, ()
         half = half_width_of_sum(
@@ -214,10 +217,12 @@ def _compared(
         now = whole[-1]
         before = whole[-2] if len(whole) > 1 and whole[-2].end == now.begin else None
         sure = before is not None and (now.low > before.high or now.high < before.low)
-        name, change = query.name, _change(now, before, sure=sure)
+        name = query.name
+        change = _change(now, before, sure=sure)
     if now.missing:
         change = f"{now.missing} answers of these days are missing"
-    low, high = max(0.0, now.low) if now.value >= 0 else now.low, max(0.0, now.high)
+    low = max(0.0, now.low) if now.value >= 0 else now.low
+    high = max(0.0, now.high)
     value = max(0.0, now.value) if now.low >= 0 or query.additive else now.value
     row = (name, _number(value), f"{_number(low)} to {_number(high)}", now.days(zone), change)
     return name, now.high - now.low, row

@@ -231,7 +231,8 @@ def declared_error(plan: QueryPlan) -> str:
     if size is None or plan.config.names is not None or plan.config.announced:
         label, error = expected_errors(plan)[-1]
     else:
-        label, error = f"at the declared size, {size:,}", error_at(plan, size)
+        label = f"at the declared size, {size:,}"
+        error = error_at(plan, size)
     return f"± {format_error(error)} {label}" if math.isfinite(error) else f"no bound on {label}"
 
 

@@ -137,7 +137,8 @@ def cell_text(cell: dict[str, Any] | None, *, percent: bool = False) -> str:
     def written(number: float) -> str:
         return format_number(100 * number, 3) if percent else format_number(math.floor(number + 0.5), 3)
 
-    low, high = (cell["low"], cell["high"])
+    low = cell["low"]
+    high = cell["high"]
     span = f"{written(low)} to {written(high)}"
     sign = "%" if percent else ""
     return f"{span}{sign}" if cell["shown"] == "interval" else f"{written(cell['value'])}{sign} ({span})"

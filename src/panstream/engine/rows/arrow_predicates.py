@@ -101,7 +101,8 @@ class ArrowPredicateCompiler:
         left = left.unnest()
         right = right.unnest()
         if type(right).__name__ == "Column" and type(left).__name__ != "Column":
-            left, right, kind = right, left, _MIRRORED.get(kind, kind)
+            left, right = right, left
+            kind = _MIRRORED.get(kind, kind)
         name = self._column(left, kind)
         form = self._columns[name]
         if type(right).__name__ == "Column":

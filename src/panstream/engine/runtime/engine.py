@@ -116,7 +116,6 @@ class Engine:
             self._follow_clock(start=True)
             if config.stream.time is None and self._checkpoint.dirty:
                 reopen_windows(self._queries.values())
-            self._committed, self._stored_slots = self._clock(), self._open_slots()
             self.commit()
         except BaseException:
             self.close()

@@ -142,7 +142,9 @@ class RowRoute:
         """
         runs = _runs(*rule.in_steps(times, marks))
         starts = np.append(runs[:, 0], times.size)
-        windows, steps, reached = runs[:, 1], runs[:, 2], runs[:, 3]
+        windows = runs[:, 1]
+        steps = runs[:, 2]
+        reached = runs[:, 3]
         if rule.window is None:
             is_open = np.ones(windows.size, bool)
             late = np.zeros(times.size, bool)
@@ -158,7 +160,8 @@ class RowRoute:
                 opened = np.unique(own[is_open[first:last]])
                 indices = np.where(is_open[first:last], np.searchsorted(opened, own), -1)
                 between = starts[first : last + 1]
-                step, now = int(steps[first]), int(reached[first])
+                step = int(steps[first])
+                now = int(reached[first])
                 segment = Segment(
                     int(between[0]), int(between[-1]), step, now, tuple(opened.tolist()), between, indices
                 )

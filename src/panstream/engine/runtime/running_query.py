@@ -133,7 +133,8 @@ class RunningQuery:
 
     def unusable(self, rows: RowBatch, chosen: QuerySelection) -> Mask:
         """Return which of the chosen rows have an id, value or weight that this query cannot use."""
-        kind, bad = self.plan.config.parsed.aggregate, chosen.unusable.copy()
+        kind = self.plan.config.parsed.aggregate
+        bad = chosen.unusable.copy()
         if kind.of_users or limits_users(self.plan.config):
             assert self._ids is not None
             bad |= self._ids.unusable(rows.ids, rows.count)
@@ -208,7 +209,8 @@ class RunningQuery:
             return None
         step = UNKNOWN if self.schedule.step is None else self.schedule.step
         lateness = self.lateness if self.windowed else 0.0
-        query, every = self.plan.config, self.schedule.grid.longest
+        query = self.plan.config
+        every = self.schedule.grid.longest
         window = query.window or query.retention_window
         return WindowRule(every, window, lateness, self.ticks_per_window, step, query.calendar)
 

@@ -191,7 +191,8 @@ class Bins:
         """
         parts = []
         for code in range(self.count):
-            (whole_low, whole_high), (low, high) = self._ends(code, EVERYWHERE), self._ends(code, within)
+            whole_low, whole_high = self._ends(code, EVERYWHERE)
+            low, high = self._ends(code, within)
             if self.whole:
                 part = max(math.floor(high) - math.ceil(low) + 1, 0) / (whole_high - whole_low + 1)
             elif whole_low == whole_high:

@@ -42,7 +42,9 @@ _REST = {  # of the rest, the shares of one-way tables and of edges; all pairs g
     ModelKind.FOREST: (Fraction(1, 3), Fraction(2, 3)),
     ModelKind.MIXTURE: (Fraction(0), Fraction(1, 3)),
 }
-_FEW_STEPS, _MANY_STEPS = 16 * 25, 16 * 250  # of sixteen descents: four tries, three times, and the fit
+# Of sixteen descents: four tries, three times, and the fit.
+_FEW_STEPS = 16 * 25
+_MANY_STEPS = 16 * 250
 _MAX_CATEGORIES = 4096  # of all attributes together: the fit has tables of this many rows and columns
 _MAX_PAIR_NOISE = 0.6  # mean total variation distance of a pair's table by noise
 

@@ -89,7 +89,8 @@ def _measured(
     fixed = {f"{stream}-{share:g}": (stream, share) for stream in streams for share in (shares or [SHARE])}
 
     def evaluate(point: FigurePoint, options: FigureOptions) -> list[FigureRow]:
-        (stream, share), epsilon = fixed[point.panel], point.x
+        stream, share = fixed[point.panel]
+        epsilon = point.x
         m = options.users(share)
         runs = options.runs(MSE_RUNS if shares else FAILURE_RUNS)
         rows = []

@@ -188,7 +188,8 @@ def _retained() -> Iterator[Case]:
     """Yield one window, with a user in the next one; two windows of one person; and what must not be done."""
     cell: dict[str, Any] = {"epsilon": 2.0, "epsilon_state": 1.0, "expected": 1, "buckets": 1, "levels": 1}
     cell |= {"lags": 1, "cohorts": 1}
-    nothing, come = update([]), update([0])
+    nothing = update([])
+    come = update([0])
     retained = RetainedBitmap(**cell)
     share = PersonShare.of_windows("query", retained.window_loss(), window=1.0, period=1.0, retained=1)
     closed = [None, None, tick(), come, tick()]

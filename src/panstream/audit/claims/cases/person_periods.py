@@ -79,7 +79,8 @@ def _periods() -> Iterator[Case]:
 
 def _gaussian() -> Iterator[Case]:
     """Yield windows of a count with a delta, of which each holds at most two rows of the person."""
-    rows, delta = 2, 1e-6
+    rows = 2
+    delta = 1e-6
     count = ContinualCount(epsilon=1.0, delta=delta, horizon=1, contributions=rows)
     nothing = update([])
     splits = [(early, late) for early, late in product(range(rows + 1), repeat=2) if 0 < early + late <= rows]

@@ -32,7 +32,8 @@ def cnil_checklist(facts: Facts) -> Checklist:
     if web is None:
         raise ConfigError("--for cnil is about audience measurement: it needs a configuration of panstream web")
     operator = facts.config.statement
-    fill, by_operator = facts.filled, facts.by_operator
+    fill = facts.filled
+    by_operator = facts.by_operator
     stored = "Nothing is stored in the browser: no cookie, no local storage."
     if web.source == "log":
         stored = "Nothing is sent to or stored in the browser: rows are lines of the server's access log."

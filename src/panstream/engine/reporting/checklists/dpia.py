@@ -27,7 +27,8 @@ def dpia_checklist(facts: Facts) -> Checklist:
         facts: Texts about the configuration.
     """
     operator = facts.config.statement
-    fill, by_operator = facts.filled, facts.by_operator
+    fill = facts.filled
+    by_operator = facts.by_operator
     return Checklist(
         title="Draft of a data protection impact assessment",
         sources=_SOURCES,

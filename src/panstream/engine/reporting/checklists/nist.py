@@ -26,7 +26,8 @@ def nist_checklist(facts: Facts) -> Checklist:
         facts: Texts about the configuration.
     """
     operator = facts.config.statement
-    fill, by_operator = facts.filled, facts.by_operator
+    fill = facts.filled
+    by_operator = facts.by_operator
     return Checklist(
         title="Answers to the topics of NIST SP 800-226",
         sources=_SOURCES,

@@ -9,8 +9,12 @@ from panstream.engine.reporting.checklists.checklist import Checklist, Field
 from panstream.engine.reporting.checklists.facts import Facts, joined, stated
 from panstream.engine.reporting.statement_limits import trusted_parties
 
-_BASIC, _VARIANT, _LOSS = "Basic", "Variant of differential privacy", "Privacy loss"
-_MODEL, _IMPLEMENTATION, _ADMINISTRATIVE = "Deployment model", "Implementation", "Administrative"
+_BASIC = "Basic"
+_VARIANT = "Variant of differential privacy"
+_LOSS = "Privacy loss"
+_MODEL = "Deployment model"
+_IMPLEMENTATION = "Implementation"
+_ADMINISTRATIVE = "Administrative"
 _SOURCES = (
     "Template of the record at github.com/opendp/deployments-registry-data (tests/good_deployments/template.yaml); the "
     "names of its fields are used as they stood there. The registry is proposed to be hosted by NIST, and its schema "
@@ -27,8 +31,10 @@ def registry_checklist(facts: Facts) -> Checklist:
     Args:
         facts: Texts about the configuration.
     """
-    config, operator = facts.config, facts.config.statement
-    fill, by_operator = facts.filled, facts.by_operator
+    config = facts.config
+    operator = facts.config.statement
+    fill = facts.filled
+    by_operator = facts.by_operator
     stream = config.stream.name
     continual = any(plan.claim.releases not in (1, None) or plan.config.window is not None for plan in facts.plans)
     model = "Central" if config.two_party is None else "Distributed"

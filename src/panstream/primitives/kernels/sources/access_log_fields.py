@@ -81,7 +81,8 @@ def _rewrite_time(data: Bytes, pos: int) -> Any:
     for i in range(3):
         data[pos + 19 + i] = data[pos + 21 + i]
     data[pos + 22] = 0x3A
-    data[pos + 23], data[pos + 24] = data[pos + 24], data[pos + 25]
+    data[pos + 23] = data[pos + 24]
+    data[pos + 24] = data[pos + 25]
     return True
 
 
