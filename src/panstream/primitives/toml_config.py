@@ -71,7 +71,7 @@ class Section:
     def __init__(self, label: str, values: Any, known: Collection[str]) -> None:
         if not isinstance(values, Mapping):
             raise ConfigError(f"{label} must be a table")
-        self.place = label
+        self.label = label
         self.values = values
         for key in values:
             if key not in known:
@@ -90,28 +90,28 @@ class Section:
             return default
         fits = isinstance(value, int | float if kind is float else kind) and isinstance(value, bool) == (kind is bool)
         if not fits or (kind is float and not math.isfinite(value)):
-            raise ConfigError(f"{self.place}: {key} must be a {_KINDS[kind]}")
+            raise ConfigError(f"{self.label}: {key} must be a {_KINDS[kind]}")
         return float(value) if kind is float else value
 
     def required(self, key: str, kind: type[Any]) -> Any:
         """Return the value of a key; raise ConfigError if it is missing or empty."""
         value = self.optional(key, kind)
         if value is None or value == "":
-            raise ConfigError(f"{self.place}: {key} is missing")
+            raise ConfigError(f"{self.label}: {key} is missing")
         return value
 
     def positive_number(self, key: str) -> float:
         """Return a positive number; raise ConfigError if it is missing."""
         value: float = self.required(key, float)
         if not value > 0:
-            raise ConfigError(f"{self.place}: {key} must be positive, got {key}={value:g}")
+            raise ConfigError(f"{self.label}: {key} must be positive, got {key}={value:g}")
         return value
 
     def integer(self, key: str, low: int, high: int) -> int | None:
         """Return an integer in ``low..high``, or None."""
         value: int | None = self.optional(key, int)
         if value is not None and not low <= value <= high:
-            raise ConfigError(f"{self.place}: {key} must be in {low}..{high}, got {key}={value}")
+            raise ConfigError(f"{self.label}: {key} must be in {low}..{high}, got {key}={value}")
         return value
 
     def duration(self, key: str) -> float | None:
@@ -128,12 +128,12 @@ class Section:
         return translate_errors(
             lambda: parse(self.values[key], name=key),
             InvalidParameter,
-            lambda error: ConfigError(f"{self.place}: {error}"),
+            lambda error: ConfigError(f"{self.label}: {error}"),
         )
 
     def choice(self, key: str, options: Collection[str]) -> Any:
         """Return one of ``options``, or None."""
         value = self.optional(key, str)
         if value is not None and value not in options:
-            raise ConfigError(f"{self.place}: {key} must be one of {', '.join(options)}, got {value!r}")
+            raise ConfigError(f"{self.label}: {key} must be one of {', '.join(options)}, got {value!r}")
         return value

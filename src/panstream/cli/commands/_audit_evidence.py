@@ -156,7 +156,7 @@ def _report(evidence: Evidence, wheel: Path | None) -> list[str]:
     controls = document["positive_controls"]
     code = f"code SHA-256 {document['panstream']['code_sha256']}"
     undeclared = sum(len(part["undeclared"]) for part in parts)
-    found = sum(row["found"] for row in memory["rows"] if row["kind"] not in memory["expected_hits"])
+    hits = sum(row["found"] for row in memory["rows"] if row["kind"] not in memory["expected_hits"])
     lines = [
         f"{evidence.name}: the signature is valid.",
         f"panstream       {evidence.version}, {document['panstream']['installed_as']}, {code}",
@@ -169,7 +169,7 @@ def _report(evidence: Evidence, wheel: Path | None) -> list[str]:
         f"system          {_verdict('system', document)}: {sum(part['fields'] for part in parts):,} comparisons on "
         f"{len(parts)} ingest paths, {undeclared} undeclared differences",
         f"memory          {_verdict('memory', document)}: {sum(row['sent'] for row in memory['rows']):,} values "
-        f"searched for, {found} found",
+        f"searched for, {hits} found",
     ]
     if controls["ran"]:
         lines.append(f"injected leaks  {'passed' if controls['passed'] else 'FAILED'}: {controls['caught']} caught")

@@ -256,7 +256,9 @@ def _system_json(parts: Sequence[AuditPart]) -> dict[str, Any]:
                 "names": len(part.report.names),
                 "fields": part.report.fields,
                 "seconds": round(part.seconds, 1),
-                "declared": sorted({each.fact for each in part.report.differences if each.fact is not None}),
+                "declared": sorted(
+                    {difference.fact for difference in part.report.differences if difference.fact is not None}
+                ),
                 "undeclared": [
                     {key: getattr(difference, key) for key in ("neighbour", "field", "before", "after")}
                     for difference in part.report.undeclared

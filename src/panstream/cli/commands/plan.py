@@ -169,14 +169,14 @@ def _person(
     from panstream.engine.reporting.person_table import person_json, person_table
 
     with exit_codes(refused=2):
-        found = smallest_person_budget(load_config(config), _errors(error or []), longest=longest)
-        plans = plan_all(found)
+        smallest = smallest_person_budget(load_config(config), _errors(error or []), longest=longest)
+        plans = plan_all(smallest)
         lines = [
-            *person_table(found, plans),
+            *person_table(smallest, plans),
             "",
-            f"smallest budget: [stream.budget] person = {found.stream.person.epsilon:g}",
+            f"smallest budget: [stream.budget] person = {smallest.stream.person.epsilon:g}",
         ]
-        typer.echo(json.dumps(person_json(found, plans), indent=2) if as_json else "\n".join(lines))
+        typer.echo(json.dumps(person_json(smallest, plans), indent=2) if as_json else "\n".join(lines))
 
 
 def _errors(texts: list[str]) -> dict[str, float]:

@@ -71,8 +71,8 @@ def _from_server(url: str, token_file: Path | None, ca_file: Path | None) -> tup
     with Client(url, stream="report", token=read_token(token_file), ca_file=trusted) as client:
         described = client.queries()
         queries = [
-            ReportedQuery(name=each["name"], series=tuple(each["series"]), additive=each["outputs"][0]["additive"])
-            for each in described["queries"]
+            ReportedQuery(name=query["name"], series=tuple(query["series"]), additive=query["outputs"][0]["additive"])
+            for query in described["queries"]
         ]
         releases = [release for query in queries for release in client.releases(query.name, limit=_MOST)]
     web = described["web"]

@@ -323,8 +323,8 @@ class TaskReader:
     def _end_section(self) -> None:
         slots = {name: self._slots(name, query) for name, query in self._queries.items()}
         segments = {
-            name: [segment.close(self._queries[name], whole=name in self._reader.whole) for segment in found]
-            for name, found in self._open.items()
+            name: [segment.close(self._queries[name], whole=name in self._reader.whole) for segment in segments]
+            for name, segments in self._open.items()
         }
         opened = [
             state_name(name, slot)

@@ -30,14 +30,14 @@ def spans_from_statistics(config: Config, partitions: Sequence[Partition], limit
             groups_by_path.clear()  # partitions of a file follow one another
             groups_by_path[partition.path] = _group_spans(config, partition.path)
         before = 0
-        found: list[TimeSpan | None] = []
+        group_spans: list[TimeSpan | None] = []
         for rows, span in groups_by_path[partition.path]:
             if partition.before <= before < partition.before + partition.rows:
-                found.append(span)
+                group_spans.append(span)
             before += rows
-        known = [span for span in found if span is not None]
-        if known and len(known) == len(found) and all(newest <= limit for _, newest in known):
-            spans[partition.name] = (min(oldest for oldest, _ in known), max(newest for _, newest in known))
+        stated = [span for span in group_spans if span is not None]
+        if stated and len(stated) == len(group_spans) and all(newest <= limit for _, newest in stated):
+            spans[partition.name] = (min(oldest for oldest, _ in stated), max(newest for _, newest in stated))
     return spans
 
 

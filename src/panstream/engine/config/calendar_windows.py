@@ -14,7 +14,7 @@ def read_time_zone(section: Section, key: str) -> str:
     """Return the name of a time zone; raise ConfigError if it is not known."""
     name = section.required(key, str)
     grid = translate_errors(
-        lambda: CalendarGrid("day", name), InvalidParameter, lambda error: ConfigError(f"{section.place} {error}")
+        lambda: CalendarGrid("day", name), InvalidParameter, lambda error: ConfigError(f"{section.label} {error}")
     )
     return grid.zone
 
@@ -27,7 +27,7 @@ def read_calendar(section: Section, options: Mapping[str, Any], zone: str) -> di
     named = [unit for unit in units if unit is not None]
     if named and len(units) > 1:
         raise ConfigError(
-            f"{section.place}: a window of the calendar ({named[0]}) is answered once, when it is over: leave out "
+            f"{section.label}: a window of the calendar ({named[0]}) is answered once, when it is over: leave out "
             'every, or give both as fixed lengths, such as "7 days" and "1 day"'
         )
     return {"calendar": CalendarGrid(named[0], zone)} if named else {}

@@ -27,7 +27,7 @@ class WindowChoice:
     reasons: tuple[str, ...] = ()
 
 
-def candidate_tables(place: str, table: Any) -> list[Any]:
+def candidate_tables(label: str, table: Any) -> list[Any]:
     """Return the tables of one query, one for each window that it may take; raise ConfigError if lists do not fit."""
     if not isinstance(table, dict):
         return [table]
@@ -37,14 +37,14 @@ def candidate_tables(place: str, table: Any) -> list[Any]:
     windows = listed.get("window", [])
     if not windows:
         raise ConfigError(
-            f"{place}: {min(listed)} is a list, so window must be a list, too, of the windows it may take"
+            f"{label}: {min(listed)} is a list, so window must be a list, too, of the windows it may take"
         )
     if table.get("epsilon") is not None:
         raise ConfigError(
-            f"{place}: window is a list from which the planner of a person's budget chooses: leave out epsilon, or "
+            f"{label}: window is a list from which the planner of a person's budget chooses: leave out epsilon, or "
             "give one window"
         )
     for key, values in listed.items():
         if len(values) != len(windows):
-            raise ConfigError(f"{place}: {key} must have one entry for each of the {len(windows)} windows")
+            raise ConfigError(f"{label}: {key} must have one entry for each of the {len(windows)} windows")
     return [{**table, **{key: values[index] for key, values in listed.items()}} for index in range(len(windows))]

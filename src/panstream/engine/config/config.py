@@ -333,9 +333,9 @@ def _queries(
 ) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
     """Return one [[query]] and the queries for its states, with the windows that they may take instead."""
     name = table.get("name") if isinstance(table, dict) else None
-    place = f"[[query]] {name or number}"
+    label = f"[[query]] {name or number}"
     known = {*keys_of(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
-    sections = [Section(place, one, known) for one in candidate_tables(place, table)]
+    sections = [Section(label, one, known) for one in candidate_tables(label, table)]
     (statement, queries), *later = [_queries_in_window(section, stream, lookups, base) for section in sections]
     return statement, tuple(
         replace(query, later=tuple(parts[index] for _, parts in later)) for index, query in enumerate(queries)
@@ -347,7 +347,7 @@ def _cap(section: Section, stream: StreamConfig) -> int | None:
     if section.choice("bounded_by", get_args(BoundedBy)) != "two_party" or not section.has("contributions"):
         return None
     if not stream.machines or stream.user is None:
-        raise ConfigError(f'{section.place}: bounded_by = "two_party" needs [stream] machines and user')
+        raise ConfigError(f'{section.label}: bounded_by = "two_party" needs [stream] machines and user')
     return section.integer("contributions", 1, 1 << 40)
 
 
@@ -359,7 +359,7 @@ def _queries_in_window(
     is_divided = not section.has("epsilon") and stream.person.epsilon is not None
     epsilon = 0.0 if is_divided else section.positive_number("epsilon")
     select = checked_sql(
-        f"{section.place} sql",
+        f"{section.label} sql",
         lambda: parse(
             statement,
             columns=stream.columns,
@@ -371,20 +371,20 @@ def _queries_in_window(
         ),
     )
     if section.has("horizon") and section.has("releases") and not section.has("every"):
-        raise ConfigError(f"{section.place}: give releases, or every with horizon")
+        raise ConfigError(f"{section.label}: give releases, or every with horizon")
     name = section.required("name", str)
     has_several_parts = len(select.parts) > 1
     groups = read_groups(section, select, base)
     options = present_values(section, QueryConfig)
     if select.parts[0].aggregate is Aggregate.RETENTION:
-        options = retention_options(section.place, options)
+        options = retention_options(section.label, options)
     if has_several_parts and "delta" in options:
         options["delta"] = options["delta"] / len(select.parts)
     options |= read_calendar(section, options, stream.time_zone)
     bounds = read_bounds(section)
     unused = set(bounds) - {word for part in select.parts for word in bounded_names(part)}
     if unused:
-        raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
+        raise ConfigError(f"{section.label}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
     queries = tuple(
         QueryConfig(
             name=f"{name}.{part.outputs[0].name}" if has_several_parts else name,

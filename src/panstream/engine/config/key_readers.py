@@ -63,7 +63,7 @@ def read_names(section: Section, key: str) -> tuple[str, ...]:
     """Read a list of names."""
     values = section.required(key, list)
     if not all(isinstance(value, str) for value in values):
-        raise ConfigError(f"{section.place} {key} must be a list of names")
+        raise ConfigError(f"{section.label} {key} must be a list of names")
     return tuple(values)
 
 

@@ -19,11 +19,11 @@ _REFUSED = {
 }
 
 
-def retention_options(place: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def retention_options(label: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with ``window`` as the schedule of one state, which outlives its windows.
 
     Args:
-        place: The section, for error messages.
+        label: The section, for error messages.
         options: The keys that are present, by name.
 
     Raises:
@@ -31,8 +31,8 @@ def retention_options(place: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     for key, why in _REFUSED.items():
         if key in options:
-            raise ConfigError(f"{place}: RETENTION takes no {key}: {why}")
+            raise ConfigError(f"{label}: RETENTION takes no {key}: {why}")
     for key, what in (("window", "the length of the windows that are compared"), ("expected", "the users of a window")):
         if options.get(key) is None:
-            raise ConfigError(f"{place}: RETENTION needs {key}, {what}")
+            raise ConfigError(f"{label}: RETENTION needs {key}, {what}")
     return {**{key: value for key, value in options.items() if key != "window"}, "every": options["window"]}

@@ -22,11 +22,11 @@ def query_tables(top: Section) -> list[dict[str, Any]]:
         section = Section(f"[[sketch]] {name}", table, _KEYS)
         if not section.optional("publish", bool, False):
             raise ConfigError(
-                f"{section.place}: publish = true is missing: a sketch is published when its window closes; where only "
+                f"{section.label}: publish = true is missing: a sketch is published when its window closes; where only "
                 "who came back is asked, SELECT RETENTION(user, 4) in a [[query]] costs less"
             )
         if "SKETCH" not in section.required("sql", str).upper():
-            raise ConfigError(f"{section.place}: sql must be SELECT SKETCH(user) FROM the stream")
+            raise ConfigError(f"{section.label}: sql must be SELECT SKETCH(user) FROM the stream")
         queries.append({key: value for key, value in section.values.items() if key != "publish"})
     if not queries:
         raise ConfigError("at least one [[query]] is needed")

@@ -134,7 +134,7 @@ def read_date_formats(section: Section, key: str) -> tuple[str, ...]:
     """Return the formats of dates that a configuration declares."""
     value = section.values[key]
     if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
-        raise ConfigError(f"{section.place} {key} must be a string, or a list of strings")
+        raise ConfigError(f"{section.label} {key} must be a string, or a list of strings")
     return _checked(section, lambda: date_formats_of(value))
 
 
@@ -144,4 +144,4 @@ def read_encoding(section: Section, key: str) -> Encoding:
 
 
 def _checked(section: Section, read: Callable[[], _T]) -> _T:
-    return translate_errors(read, InvalidParameter, lambda error: ConfigError(f"{section.place} {error}"))
+    return translate_errors(read, InvalidParameter, lambda error: ConfigError(f"{section.label} {error}"))

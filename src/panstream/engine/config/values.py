@@ -18,7 +18,7 @@ def read_bounds(section: Section) -> dict[str, tuple[float, float]]:
     for name, ends in section.optional("bounds", dict, {}).items():
         numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
         if not numbers or len(ends) != 2 or not ends[0] < ends[1]:
-            raise ConfigError(f"{section.place}: bounds.{name} must be two numbers, the lower one first")
+            raise ConfigError(f"{section.label}: bounds.{name} must be two numbers, the lower one first")
         column_bounds[name] = (float(ends[0]), float(ends[1]))
     return column_bounds
 
@@ -45,20 +45,20 @@ def read_groups(section: Section, select: ParsedSelect, base: Path) -> dict[str,
     missing = [key for key in parsed.group_by if key not in declared]
     if missing and not select.is_open_domain:
         raise ConfigError(
-            f"{section.place}: GROUP BY {missing[0]} needs its keys declared: groups = {{ {missing[0]} = [...] }}; "
+            f"{section.label}: GROUP BY {missing[0]} needs its keys declared: groups = {{ {missing[0]} = [...] }}; "
             "unlisted keys can only be found by COUNT(*) alone, grouped by one key: join several with ||"
         )
     extra = [key for key in declared if key not in parsed.group_by]
     if extra:
-        raise ConfigError(f"{section.place}: groups names {extra[0]!r}, which the query does not group by")
+        raise ConfigError(f"{section.label}: groups names {extra[0]!r}, which the query does not group by")
     if not missing and section.has("max_item_bytes"):
-        raise ConfigError(f"{section.place}: max_item_bytes is for GROUP BY a key whose values are not listed")
+        raise ConfigError(f"{section.label}: max_item_bytes is for GROUP BY a key whose values are not listed")
     group_keys = {}
     for key, values in declared.items():
         if isinstance(values, dict):
-            listed = Section(f"{section.place}: groups.{key}", values, {"file"})
-            values = read_group_keys(base / listed.required("file", str), key, listed.place)
+            listed = Section(f"{section.label}: groups.{key}", values, {"file"})
+            values = read_group_keys(base / listed.required("file", str), key, listed.label)
         if not isinstance(values, list) or not values or len(set(map(repr, values))) != len(values):
-            raise ConfigError(f"{section.place}: groups.{key} must list different keys")
+            raise ConfigError(f"{section.label}: groups.{key} must list different keys")
         group_keys[key] = tuple(values)
     return group_keys

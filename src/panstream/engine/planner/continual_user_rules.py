@@ -21,7 +21,7 @@ def choose_continual_algorithm(query: QueryConfig, stream: StreamConfig, release
     """
     kind = query.parsed.aggregate
     deletions = stream.weight is not None
-    _check(query, deletions, asked=kind in _ABOUT)
+    _check(query, deletions, has_user_query=kind in _ABOUT)
     if kind not in _ABOUT or query.announced or math.isinf(query.epsilon):
         return None
     if kind is Aggregate.COUNT_DISTINCT and deletions:
@@ -52,13 +52,13 @@ def choose_continual_algorithm(query: QueryConfig, stream: StreamConfig, release
     return None if algorithm.pays_per_release and query.unit is None and not single else (algorithm, why)
 
 
-def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:
+def _check(query: QueryConfig, deletions: bool, *, has_user_query: bool) -> None:
     """Raise InvalidParameter for a unit that the query does not offer."""
     if query.unit is None:
         if query.user_window is not None:
             raise InvalidParameter('user_window needs unit = "user-window"')
         return
-    if not asked:
+    if not has_user_query:
         raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
     if query.announced:
         raise InvalidParameter("announced cannot be combined with unit: a tree over changes covers one intrusion")

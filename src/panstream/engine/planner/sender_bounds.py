@@ -14,21 +14,21 @@ def check_sender_bound(query: QueryConfig, stream: StreamConfig) -> None:
     """Raise InvalidParameter if senders cannot bound the rows of a query."""
     if query.bounded_by != "sender":
         return
-    place = 'bounded_by = "sender"'
+    option = 'bounded_by = "sender"'
     if query.parsed.aggregate.of_users:
         raise InvalidParameter(
-            f"{place} is for counts and sums of rows; COUNT(DISTINCT user) and DENSITY need no bound"
+            f"{option} is for counts and sums of rows; COUNT(DISTINCT user) and DENSITY need no bound"
         )
     if query.contributions is None:
-        raise InvalidParameter(f"{place} needs contributions, the most rows of one sender in a window")
+        raise InvalidParameter(f"{option} needs contributions, the most rows of one sender in a window")
     if query.window is None or query.window != int(query.window) or query.calendar is not None:
         raise InvalidParameter(
-            f"{place} needs window, a fixed length of whole seconds: senders count their rows window by window, and do "
-            "not know the calendar of the stream's time zone"
+            f"{option} needs window, a fixed length of whole seconds: senders count their rows window by window, and "
+            "do not know the calendar of the stream's time zone"
         )
     if stream.columns.get(COLUMN) != "string":
         raise InvalidParameter(
-            f'{place} reads in which windows a sender counts a row: declare {COLUMN} = "string" in [stream.columns]'
+            f'{option} reads in which windows a sender counts a row: declare {COLUMN} = "string" in [stream.columns]'
         )
 
 

@@ -48,11 +48,11 @@ def smallest_person_budget(config: Config, errors: Mapping[str, float], *, longe
         target = errors.get(query.statement, taken.target_error)
         aimed = replace(taken, epsilon=0.0, target_error=target, later=())
         queries.append(_smallest(config, tables.with_delta(aimed)))
-    found = replace(config, queries=tuple(queries))
+    affordable = replace(config, queries=tuple(queries))
     plans = tuple(plan_query(query, config.stream, state_locations(config)) for query in queries)
-    total = planned_person_total(found, plans).bounded.epsilon
+    total = planned_person_total(affordable, plans).bounded.epsilon
     limit = round_up(math.ceil(total * 1e4) / 1e4)
-    return replace(found, stream=replace(config.stream, person=replace(person, epsilon=limit)))
+    return replace(affordable, stream=replace(config.stream, person=replace(person, epsilon=limit)))
 
 
 def _smallest(config: Config, query: QueryConfig) -> QueryConfig:

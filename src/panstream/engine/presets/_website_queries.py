@@ -215,7 +215,10 @@ def website_queries(
 
 def in_local_time(questions: Iterable[WebsiteQuery]) -> list[WebsiteQuery]:
     """Return the queries with units of the calendar instead of days, weeks and months of fixed lengths."""
-    return [replace(each, windows=tuple(LOCAL.get(window, window) for window in each.windows)) for each in questions]
+    return [
+        replace(question, windows=tuple(LOCAL.get(window, window) for window in question.windows))
+        for question in questions
+    ]
 
 
 RETURNING = "returning visitors"

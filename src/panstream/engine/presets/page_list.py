@@ -93,10 +93,10 @@ def _locations(data: bytes, name: str) -> list[str]:
     return [location.strip() for location in locations]
 
 
-def _limited(found: list[str], name: str) -> list[str]:
-    if len(found) > _MAX_PAGES:
+def _limited(paths: list[str], name: str) -> list[str]:
+    if len(paths) > _MAX_PAGES:
         raise InvalidParameter(f"{name} has more than {_MAX_PAGES:,} pages")
-    return found
+    return paths
 
 
 def _page(text: str, number: int, name: str, site: str) -> str:

@@ -117,7 +117,7 @@ class Proposal:
 
     def page_view_loss(self) -> tuple[float, float]:
         """Return epsilon and delta of one page view, to all questions about events together."""
-        return event_loss([each.plan for each in self.asked if _reads_views(each.question)], VIEW_DELTA)
+        return event_loss([candidate.plan for candidate in self.asked if _reads_views(candidate.question)], VIEW_DELTA)
 
 
 def _reads_views(question: WebsiteQuery) -> bool:
@@ -215,14 +215,14 @@ def _page_view_scale(site: WebsiteSpec, questions: Sequence[WebsiteQuery]) -> fl
 
     def loss(scale: float) -> tuple[float, float]:
         epsilons = [_rounded_down(_SHARES[question.kind] * scale) for question in questions]
-        scaled = [replace(query, epsilon=each) for query, each in zip(config.queries, epsilons, strict=True)]
+        scaled = [replace(query, epsilon=epsilon) for query, epsilon in zip(config.queries, epsilons, strict=True)]
         return event_loss(plan_all(replace(config, queries=tuple(scaled))), VIEW_DELTA)
 
     def fits(scale: float) -> bool:
         epsilon, delta = loss(scale)
         return epsilon <= site.page_view and delta <= VIEW_DELTA * (1 + 1e-9)
 
-    queries = [{**_keys(site, each, each.windows[0], 1.0), **_any_memory(each)} for each in questions]
+    queries = [{**_keys(site, question, question.windows[0], 1.0), **_any_memory(question)} for question in questions]
     config = read_config({**site.sections_of_file(), "query": queries})
     low = 0.0
     high = 2.0 * site.page_view

@@ -151,7 +151,7 @@ def _range(store: str | Path, name: str, begin: float, end: float) -> list[Sketc
 def _chain(stored: list[StoredSketch]) -> list[StoredSketch]:
     """Return the first windows in order of time, up to the first gap."""
     chain: list[StoredSketch] = []
-    for one in sorted(stored, key=lambda each: each.span):
+    for one in sorted(stored, key=lambda sketch: sketch.span):
         if chain and one.span[0] != chain[-1].span[1]:
             break
         chain.append(one)

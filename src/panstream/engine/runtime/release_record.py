@@ -60,8 +60,8 @@ def _sketch_bytes(plan: QueryPlan, estimate: Estimate, name: str, window: int) -
     grid = plan.config.window_grid
     assert grid is not None
     ends = (grid.start(window), grid.start(window + 1))
-    asked = f"{name}: {plan.config.sql}"[:1000]
-    sketch = Sketch.published(plan.algorithm, bytes(estimate.released), asked, *ends)
+    question = f"{name}: {plan.config.sql}"[:1000]
+    sketch = Sketch.published(plan.algorithm, bytes(estimate.released), question, *ends)
     return sketch.to_bytes(), sketch.id
 
 

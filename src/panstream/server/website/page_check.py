@@ -224,10 +224,10 @@ def _matches(source: str, url: SplitResult, page: str) -> bool:
         return _origin(url.geturl()) == _origin(page)
     if source == "*" or source == f"{url.scheme}:":
         return True
-    found = re.fullmatch(r"(?:([a-z]+)://)?(\*|(?:\*\.)?[^/:*]+)(?::(\d+|\*))?(/.*)?", source)
-    if found is None:
+    match = re.fullmatch(r"(?:([a-z]+)://)?(\*|(?:\*\.)?[^/:*]+)(?::(\d+|\*))?(/.*)?", source)
+    if match is None:
         return False
-    scheme, host, port, path = found.groups()
+    scheme, host, port, path = match.groups()
     hostname = url.hostname or ""
     named = host in ("*", hostname) or (host.startswith("*.") and hostname.endswith(host[1:]))
     usual = 443 if url.scheme == "https" else 80

@@ -87,7 +87,7 @@ def _production() -> Iterator[Case]:
         enumerate_streams([None, other, None, tick()], [update([]), update([0])]) for other in (update([]), update([1]))
     ]
     yield case_of(
-        shared, window=(-1, 2), name="ContinualBitmap, single answer", scenarios=[Scenario(each) for each in around]
+        shared, window=(-1, 2), name="ContinualBitmap, single answer", scenarios=[Scenario(stream) for stream in around]
     )
     yield _case("ContinualBitmap, event", cell(**_fixed(1, **event)), Losses.of_event)
     yield _case("ContinualBitmap, user", cell(**_fixed(1, **user)), Losses.of_user)
