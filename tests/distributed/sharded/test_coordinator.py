@@ -368,9 +368,33 @@ def test_a_bad_row_stops_the_whole_batch(tmp_path: Path) -> None:
         assert link.send([ShardCall(shard, "status") for shard in range(2)]) == before
 
 
-def test_what_cannot_be_promised_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="shards commit every batch"):
-        ClusterEngine(settings("bits", directory=tmp_path, durability="interval"), InProcessShardTransport(2))
+@pytest.mark.parametrize("after", [3, pytest.param(9, marks=pytest.mark.slow)])
+def test_shards_store_every_step_where_the_coordinator_commits_now_and_then(after: int, tmp_path: Path) -> None:
+    names = ["cropped", "often", "count"]
+    with Engine(settings(*names), zero_noise=True) as engine:
+        for rows in batches(names):
+            engine.apply(rows)
+        engine.finish()
+        expected = answers(engine)
+    stream = settings(*names, directory=tmp_path, durability="interval", interval="1 hour")
+    link = InProcessShardTransport(3)
+    engine = ClusterEngine(stream, link, zero_noise=True, positions=True, clock=lambda: 1e6)
+    assert engine.plans[0].claim.locations == ("memory",)
+    interrupted(link, after)
+    with pytest.raises(KeyboardInterrupt):
+        for rows in batches(names):
+            engine.apply(rows)
+    engine.close()
+    with ClusterEngine(
+        stream, InProcessShardTransport(3), zero_noise=True, positions=True, clock=lambda: 1e6
+    ) as engine:
+        start = engine.last_sequence("p") if engine.positions() else 0
+        ahead = engine.positions_ahead()["p"]
+        assert max(ahead) > start, "shards have what the coordinator has not committed"
+        for rows in regrouped(batches(names), 150, start):
+            assert engine.apply(rows).new
+        engine.finish()
+        assert answers(engine) == expected
 
 
 def test_the_claim_is_that_of_one_machine_and_tests_say_so(tmp_path: Path) -> None:

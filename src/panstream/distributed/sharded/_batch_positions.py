@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream.distributed.sharded._shard import Origin
 from panstream.engine.rows.row_batch import RowBatch
@@ -16,14 +18,28 @@ def origins_of(piece: RowBatch, time: float | None) -> list[Origin]:
     return [(piece.producer, piece.sequence, time)]
 
 
-def first_unapplied_row(origin: Origin, rows: RowBatch, numbers: NDArray[np.int64] | None) -> int:
+def row_positions(rows: RowBatch, *, numbered: bool) -> Sequence[int] | None:
+    """Return the producer's position after each row; None if only whole batches have one.
+
+    Args:
+        rows: The batch.
+        numbered: Whether positions are row numbers, as in files.
+    """
+    if rows.sequences:
+        return rows.sequences
+    if numbered and rows.first_row is not None and rows.sequence == rows.first_row + rows.count - 1:
+        return range(rows.first_row, rows.first_row + rows.count)
+    return None
+
+
+def first_unapplied_row(origin: Origin, rows: RowBatch, positions: Sequence[int] | None) -> int:
     """Return the first row of a batch after a position; 0 if the position is not within the batch.
 
     The row at which a slot ended is the first with its time: an earlier one would have ended the slot.
     """
     _, sequence, time = origin
-    if numbers is not None:
-        return int(np.searchsorted(numbers, sequence, side="right"))
+    if positions is not None:
+        return bisect_right(positions, sequence)
     if time is None or rows.times is None or sequence != rows.sequence:
         return 0
     rows_at_time = np.flatnonzero(rows.times == time)

@@ -20,7 +20,7 @@ import numpy as np
 from panstream.algorithms.continual.tree_base import TreeBatch
 from panstream.core.estimate import Estimate
 from panstream.distributed.sharded._backend import ClusterBackend
-from panstream.distributed.sharded._batch_positions import first_unapplied_row, origins_of
+from panstream.distributed.sharded._batch_positions import first_unapplied_row, origins_of, row_positions
 from panstream.distributed.sharded._ordered_reading import Section, ticks_on_shards
 from panstream.distributed.sharded._resharding import reshard, write_shard_count
 from panstream.distributed.sharded._shard import Origin, position_of, query_of
@@ -79,15 +79,15 @@ class ClusterEngine(Engine):
         zero_noise: bool = False,
         **options: Any,
     ) -> None:
-        if config.durability == "interval":
-            raise ConfigError('[store] durability must be "batch" or "none" on a cluster: shards commit every batch')
         if any(query.bounded_by == "file" for query in config.queries):
             raise ConfigError('bounded_by = "file" needs all rows in one batch, which a cluster divides')
         self.transport = transport
         self.task_progress = (0, 0)  # tasks of workers that are done, and all
         self._positions = positions
         self._lock = threading.RLock()
-        directory = config.directory if config.durability == "batch" else None
+        # With "interval" only the coordinator's commits wait: a shard stores every step, so that a lost worker costs no
+        # rows while the coordinator goes on.
+        directory = None if config.durability == "none" else config.directory
         config = divide_person_budget(config)
         plans = plan_all(config, zero_noise=zero_noise)
         sharded = divided_algorithms(plans)
@@ -205,7 +205,7 @@ class ClusterEngine(Engine):
     def _pieces(self, rows: RowBatch) -> list[tuple[RowBatch, float | None]]:
         """Cut a batch at the ends of slots and the positions of shards; return each piece, and its next row's time.
 
-        The time is None where row numbers give the position, and for the last piece.
+        The time is None where every row has a position, and for the last piece.
         """
         boundaries: set[int] = set()
         has_time, times = self._times(rows)
@@ -215,11 +215,9 @@ class ClusterEngine(Engine):
                 if query.schedule is not None:
                     moved = np.diff(np.stack(query.watermark_steps(marks)), axis=1).any(axis=0)
                     boundaries |= {int(row) + 1 for row in np.flatnonzero(moved)}
-        numbers = None
-        if self._positions and rows.first_row is not None:
-            numbers = rows.first_row + np.arange(rows.count)
+        positions = row_positions(rows, numbered=self._positions)
         if rows.producer is not None:
-            boundaries |= {first_unapplied_row(origin, rows, numbers) for origin in self._positions_of(rows.producer)}
+            boundaries |= {first_unapplied_row(origin, rows, positions) for origin in self._positions_of(rows.producer)}
         cuts = sorted(row for row in boundaries if 0 < row < rows.count)
         if cuts and self.config.stream.on_bad_row == "stop":  # no piece is applied if a row of another is bad
             for _, prepared in prepare_batch(self._queries, self.config.stream, rows, has_time, times, marks)[0]:
@@ -227,8 +225,8 @@ class ClusterEngine(Engine):
         pieces = []
         for start, stop in zip([0, *cuts], [*cuts, rows.count], strict=True):
             last = stop == rows.count
-            sequence = rows.sequence if numbers is None or last else int(numbers[stop - 1])
-            time = None if numbers is not None or rows.times is None or last else float(rows.times[stop])
+            sequence = rows.sequence if positions is None or last else positions[stop - 1]
+            time = None if positions is not None or rows.times is None or last else float(rows.times[stop])
             pieces.append((replace(rows.part(start, stop) if cuts else rows, sequence=sequence), time))
         return pieces
 
@@ -241,6 +239,15 @@ class ClusterEngine(Engine):
             *begun_producer,
             (producer, self.last_sequence(producer), None),
         }
+
+    def positions_ahead(self) -> dict[str, set[int]]:
+        """Return the positions after the applied ones that some shards had reached when the engine was opened."""
+        ahead: dict[str, set[int]] = {}
+        begun = self._checkpoint.begun
+        for origins in (*self._shard_backend.ahead.values(), () if begun is None else (begun,)):
+            for producer, sequence, _ in origins:
+                ahead.setdefault(producer, set()).add(sequence)
+        return ahead
 
     def partition_is_applied(self, producer: str) -> bool:
         """Return whether a partition that workers read was recorded."""

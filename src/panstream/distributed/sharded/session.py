@@ -26,6 +26,9 @@ from panstream.engine.sources.input_files import expand_paths
 from panstream.errors import InvalidParameter, NotSupported
 
 
+_LIVE_SOURCES = ("redis://", "rediss://", "unix://", "kafka://")
+
+
 def ingest(
     engine: ClusterEngine,
     inputs: Sequence[str],
@@ -37,10 +40,10 @@ def ingest(
     """Ingest files on the workers, or in this process where workers cannot."""
     config = engine.config
     transport = engine.transport
-    if any("://" in path for path in inputs):
+    if any("://" in path and not path.startswith(_LIVE_SOURCES) for path in inputs):
         raise NotSupported(
-            "a cluster reads files of local and shared disks, and standard input; read object stores, Redis, MQTT and "
-            "Kafka on one machine, or serve them"
+            "a cluster reads files of local and shared disks, standard input, Redis and Kafka; read object stores and "
+            "MQTT on one machine, or serve them"
         )
     source = open_configured_source(config, inputs, follow=follow, format=format)  # refuses what cannot be read
     engine.declare(*ingestion_paths(inputs, follow=follow))
@@ -65,6 +68,8 @@ def _partitions_for_workers(
     Raises:
         NotSupported: Workers have read some of the files, and cannot go on.
     """
+    if any("://" in path for path in inputs):
+        return []
     names = {file.name for file in expand_paths(list(inputs), format=format, must_exist=False)}  # type: ignore[arg-type]
     positions = engine.positions()
     by_workers = names & {name.rsplit("#", 1)[0] for name in positions if "#" in name}

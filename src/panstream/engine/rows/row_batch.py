@@ -226,6 +226,7 @@ class RowBatch:
         producer: Who sent the rows. A batch of a producer is applied once, however often it is sent.
         sequence: The producer's position after these rows, which only grows: rows read so far for files, the id of the
             last entry for Redis. A source that is given the last one applied continues after it.
+        sequences: The position after each row, if rows that come again may be in other batches.
         origins: Producers and sequences of batches that were joined; all of them are known to be new.
         token: Passed to ``EventSource.acknowledge`` once the state is durable.
         first_row: The sender's number of the first row; None counts from 0.
@@ -242,6 +243,7 @@ class RowBatch:
     first_row: int | None = None
     producer: str | None = None
     sequence: int = 0
+    sequences: Sequence[int] = field(default=(), repr=False)
     origins: tuple[tuple[str, int], ...] = ()
     token: object = field(default=None, repr=False)
     labels: Sequence[str] = field(default=(), repr=False)
@@ -315,6 +317,7 @@ class RowBatch:
             times=None if self.times is None else self.times[start:stop],
             queries={name: selection.part(start, stop) for name, selection in self.queries.items()},
             first_row=(self.first_row or 0) + start,
+            sequences=self.sequences[start:stop],
         )
 
     def wipe(self) -> None:

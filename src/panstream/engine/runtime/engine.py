@@ -202,6 +202,10 @@ class Engine:
         """Return the last applied batch number of every producer and file."""
         return dict(self._checkpoint.applied_batches)
 
+    def positions_ahead(self) -> dict[str, set[int]] | None:
+        """Return later positions that some shards had reached when the engine was opened; None without shards."""
+        return None
+
     @property
     def producers(self) -> Producers:
         """Return the producers that may send batches over the network."""

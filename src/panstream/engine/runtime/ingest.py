@@ -171,7 +171,7 @@ def ingest_all(
         once: Store no position of the source, since it would reveal the length of the input.
     """
     result = IngestResult()
-    source.resume({} if once else engine.positions())
+    source.resume({} if once else engine.positions(), None if once else engine.positions_ahead())
     rows_per_commit = engine.config.commit_rows if source.progress() is not None else 1
     clock = CommitTimer(engine.step_length) if engine.by_clock else None
     unacknowledged: list[object] = []

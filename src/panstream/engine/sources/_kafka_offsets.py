@@ -20,7 +20,7 @@ _BITS = 64
 _TEXT = re.compile(r"panstream 1 ([0-9]+)((?: [0-9]+:[0-9]+:[0-9a-f]{16})+)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OffsetMark:
     """The next offset of every partition at a tick."""
 
@@ -63,6 +63,11 @@ class OffsetMarks:
             for key in sorted(common)
         ]
         return cls([OffsetMark(tick, where, name) for (tick, name), where in offsets]), partitions
+
+    @property
+    def first(self) -> OffsetMark:
+        """The oldest mark."""
+        return self._marks[0]
 
     @property
     def last(self) -> OffsetMark:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypedDict
 
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
@@ -50,11 +50,19 @@ class EventSource(ABC):
         self._sleep = sleep
         self.name: str | None = None  # of a broker's stream or topic
         self._applied: dict[str, int] = {}
+        self._ahead: dict[str, list[int]] | None = None
         self._stopped = False
 
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Set the last applied sequence of every producer; rows up to it are not yielded again."""
+    def resume(self, applied: Mapping[str, int], ahead: Mapping[str, Collection[int]] | None = None) -> None:
+        """Set the last applied sequence of every producer; rows up to it are not yielded again.
+
+        Args:
+            applied: The sequences.
+            ahead: Later sequences that some shards of a cluster had reached: batches end there again. None if there are
+                no shards, so that batches that come again may differ.
+        """
         self._applied = dict(applied)
+        self._ahead = None if ahead is None else {producer: sorted(after) for producer, after in ahead.items()}
 
     @abstractmethod
     def batches(self) -> Iterator[RowBatch | None]:

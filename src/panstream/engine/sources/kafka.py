@@ -3,6 +3,9 @@
 Every tick of the clock yields a batch, even an empty one, so that what is stored does not depend on when messages come.
 If a tick has messages, a mark with their offsets is committed to the broker first. After a restart, reading resumes at
 the mark of the stored state: messages in the state are not read again, and all others are.
+
+Shards of a cluster may be ahead of the stored state. The messages up to their marks are read again in the same batches,
+and in the same order: by partition and offset.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Unpack
 
 from panstream.engine.config.kafka import KafkaAddress, make_client, topic_compression
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
-from panstream.engine.sources._kafka_offsets import OffsetMarks
+from panstream.engine.sources._kafka_offsets import OffsetMark, OffsetMarks
+from panstream.engine.sources._kafka_ranges import read_ranges
 from panstream.engine.sources._message_buffer import MessageBuffer
 from panstream.engine.sources.base import EventSource, SourceSettings
 from panstream.engine.sources.coalescer import Coalescer
@@ -34,6 +38,7 @@ _PERMANENT_ERRORS = (
 _SETTINGS: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
     "auto.offset.reset": "error",  # the oldest would count messages twice, the newest would skip some
     "isolation.level": "read_committed",
     "queued.min.messages": 10_000,  # what is read ahead stays in the client's memory
@@ -73,6 +78,27 @@ def _refused_gzip(address: KafkaAddress) -> SourceError:
     )
 
 
+@dataclass(slots=True)
+class _Messages:
+    """Messages of a tick, and their partitions and offsets."""
+
+    buffer: MessageBuffer
+    positions: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, message: Any) -> None:
+        self.buffer.add(message.key(), message.value() or b"")
+        self.positions.append((message.partition(), message.offset()))
+
+    def parse(self, parser: JsonParser) -> RowBatch:
+        rows, _ = parser.parse(self.buffer.data, self.buffer.end)
+        return rows
+
+    def forget(self) -> None:
+        """Overwrite the messages."""
+        self.buffer.forget(self.buffer.count, self.buffer.end)
+        self.positions.clear()
+
+
 class KafkaSource(EventSource):
     """Messages of all partitions of one topic.
 
@@ -101,8 +127,9 @@ class KafkaSource(EventSource):
         self.name = f"kafka:{self._address.topic}"
         self._producer = f"{self.name}:{self._address.group}"
         self._client: Any = None
-        self._messages = MessageBuffer(schema, "key")
-        self._message_positions = list[tuple[int, int]]()
+        # In one buffer as they come, or, where shards of a cluster need one order, in one for every partition.
+        self._messages: dict[int, _Messages] = {}
+        self._repeated: list[tuple[int, OffsetMark]] = []  # positions that shards had reached, and their marks
         self._marks = OffsetMarks([])  # as committed to the broker
         self._offsets = dict[int, int]()  # the next to read, per partition
         self._tick = 0
@@ -116,14 +143,19 @@ class KafkaSource(EventSource):
         self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles the kernels before the first tick
         try:
             self._open()
+            for position, mark in self._repeated:
+                self._gather_up_to(mark)
+                yield self._batch(coalescer, position)
+            self._assign()
             while not self._stopped:
                 self._gather()
                 if self._store_offsets():
-                    yield self._batch(coalescer)
+                    yield self._batch(coalescer, self._marks.last.position(self._tick))
                 else:
                     yield None
         finally:
-            self._messages.forget(self._messages.count, self._messages.end)
+            for messages in self._messages.values():
+                messages.forget()
             self._client = None  # close() would wait for a group that we are not a member of
             coalescer.close()
 
@@ -149,21 +181,40 @@ class KafkaSource(EventSource):
                 {partition: self._retry(partial(edge, partition)) for partition in partitions}
             )
         else:
-            mark = None if marks is None else marks.explaining(position)
-            if mark is None:
-                raise SourceError(
-                    f"group {self._address.group!r} has no mark of this store: something else has read it, or the "
-                    "broker has lost the mark. To start over, give another ?group=NAME, and ?begin=newest unless all "
-                    "messages of the topic are to be counted into this store"
-                )
+            mark = self._known_mark(marks, position)
             for new in partitions[known_partitions:]:
                 mark.offsets[new] = self._retry(partial(self._edge, new, oldest=True))
-            self._marks = OffsetMarks([mark])
+            ahead = [] if self._ahead is None else self._ahead.get(self._producer, [])
+            later = [after for after in ahead if position is None or after > position]
+            self._repeated = [(after, self._known_mark(marks, after)) for after in later]
+            self._marks = OffsetMarks([*dict.fromkeys((mark, *(own for _, own in self._repeated)))])
             self._tick = 0 if position is None else position >> 64
-        self._offsets = dict(self._marks.last.offsets)
+        self._offsets = dict(self._marks.first.offsets)
         while not self._commit_marks(self._marks):
             self._check()
+
+    def _known_mark(self, marks: OffsetMarks | None, position: int | None) -> OffsetMark:
+        mark = None if marks is None else marks.explaining(position)
+        if mark is None:
+            raise SourceError(
+                f"group {self._address.group!r} has no mark of this store: something else has read it, or the "
+                "broker has lost the mark. To start over, give another ?group=NAME, and ?begin=newest unless all "
+                "messages of the topic are to be counted into this store"
+            )
+        return mark
+
+    def _assign(self) -> None:
         self._client.assign([self._topic_partition(partition, offset) for partition, offset in self._offsets.items()])
+
+    def _gather_up_to(self, mark: OffsetMark) -> None:
+        """Receive the messages before a mark, and no others."""
+        ranges = {partition: (start, mark.offsets.get(partition, start)) for partition, start in self._offsets.items()}
+        for messages in read_ranges(self._client, self._address.topic, ranges, self._wait):
+            for message in messages:
+                self._take(message)
+            if not messages:
+                self._check()
+        self._offsets |= {partition: max(start, end) for partition, (start, end) in ranges.items()}
 
     def _gather(self) -> None:
         """Receive messages until the tick is over, or the buffer or the marks are full."""
@@ -171,10 +222,12 @@ class KafkaSource(EventSource):
         self._check_partitions()
         while True:
             remaining = max(0.0, end - self._clock())
-            if self._messages.full(self._rows) or self._marks.full:
+            count = sum(messages.buffer.count for messages in self._messages.values())
+            full = any(messages.buffer.full(self._rows) for messages in self._messages.values())
+            if full or count >= self._rows or self._marks.full:
                 self._sleep(remaining)
                 return
-            for message in self._client.consume(min(_CALL_ROWS, self._rows - self._messages.count), remaining):
+            for message in self._client.consume(min(_CALL_ROWS, self._rows - count), remaining):
                 self._take(message)
             if self._refused is not None:
                 raise SourceError(f"the Kafka broker refused: {self._refused}")
@@ -188,18 +241,22 @@ class KafkaSource(EventSource):
                     "the next messages are no longer on the broker: they were deleted before they were read, or lost. "
                     "To go on with new messages, give another ?group=NAME and ?begin=newest"
                 )
-            self._on_error(error)
+            if error.code() != self._kafka.KafkaError._PARTITION_EOF:
+                self._on_error(error)
             return
         self._unreachable_since = None
-        self._messages.add(message.key(), message.value() or b"")
-        self._offsets[message.partition()] = message.offset() + 1
-        self._message_positions.append((message.partition(), message.offset()))
+        partition = message.partition()
+        number = 0 if self._ahead is None else partition
+        if number not in self._messages:
+            self._messages[number] = _Messages(MessageBuffer(self._schema, "key"))
+        self._messages[number].add(message)
+        self._offsets[partition] = message.offset() + 1
 
     def _store_offsets(self) -> bool:
         """Begin the next tick; if it has messages, commit its mark first. Return whether that succeeded."""
         length = max(1, int(1000 * self._length))
         tick = max(self._tick + 1, int(1000 * self._wall()) // length * length)
-        if self._messages.count:
+        if any(messages.positions for messages in self._messages.values()):
             marks = self._marks.add(tick, self._offsets)
             if not self._commit_marks(marks):
                 self._check()
@@ -208,22 +265,23 @@ class KafkaSource(EventSource):
         self._tick = tick
         return True
 
-    def _batch(self, coalescer: Coalescer) -> RowBatch:
+    def _batch(self, coalescer: Coalescer, position: int) -> RowBatch:
         """Return the rows of a tick, and overwrite its messages."""
-        rows, _ = self._parser.parse(self._messages.data, self._messages.end)
-        self._messages.forget(self._messages.count, self._messages.end)
-        batch = next((row_batch for part in (coalescer.add(rows), coalescer.flush()) for row_batch in part), None)
+        positions: list[tuple[int, int]] = []
+        for _, messages in sorted(self._messages.items()):
+            if messages.positions:
+                list(coalescer.add(messages.parse(self._parser)))  # yields nothing: a tick has no most rows
+                positions += messages.positions
+                messages.forget()
+        batch = next(coalescer.flush(), None)
         batch = replace(
             RowBatch.none(self._schema) if batch is None else batch,
             producer=self._producer,
-            sequence=self._marks.last.position(self._tick),
-            token=self._tick,
+            sequence=position,
+            token=position >> 64,
         )
         if batch.codes.any():
-            batch.labels = tuple(
-                f"partition {partition}, offset {offset}" for partition, offset in self._message_positions
-            )
-        self._message_positions.clear()
+            batch.labels = tuple(f"partition {partition}, offset {offset}" for partition, offset in positions)
         return batch
 
     def _commit_marks(self, marks: OffsetMarks) -> bool:

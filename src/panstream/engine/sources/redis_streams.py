@@ -107,7 +107,8 @@ class RedisStreamSource(EventSource):
     def _labelled(self, batch: RowBatch, entries: list[bytes]) -> RowBatch:
         """Set sequence, token and, for the report of bad rows, labels from the ids of the entries."""
         batch.labels = tuple(f"entry {entry.decode()}" for entry in entries) if batch.codes.any() else ()
-        batch.sequence = _entry_number(entries[-1])
+        batch.sequences = tuple(map(_entry_number, entries))
+        batch.sequence = batch.sequences[-1]
         batch.token = tuple(entries)
         return batch
 

@@ -109,11 +109,11 @@ class SourceReader:
     def _read(self) -> bool:
         """Read until stopped, or to the end of standard input; True if the source has to be read again."""
         self._unacknowledged.clear()
-        start = self._call(lambda engine: (engine, engine.positions()))
+        start = self._call(lambda engine: (engine, engine.positions(), engine.positions_ahead()))
         if start is None:
             return False
-        engine, positions = start
-        self._source.resume(positions)
+        engine, positions, ahead = start
+        self._source.resume(positions, ahead)
         with contextlib.closing(cast("Generator[RowBatch | None, None, None]", self._source.batches())) as batches:
             for batch in batches:
                 self._note_up()
