@@ -58,6 +58,20 @@ def test_secure_sums_between_three_processes(tmp_path: Path) -> None:
     ledger.close()
 
 
+@pytest.mark.slow
+def test_a_run_that_names_no_method_uses_secure_sums(tmp_path: Path) -> None:
+    """The keys of holders that are started here are made by the command; with two holders it is a tree."""
+    config = tmp_path / "run.toml"
+    config.write_text(re.sub(r'method = "\w+".*\n', "", TEXT))
+    result = run("federate", str(config))
+    assert "all pairs, secure sums: the strongest dependences" in result.stdout
+    assert "pinned each other's keys" in result.stderr
+    config.write_text(config.read_text().rsplit("[[holder]]", 1)[0])
+    result = run("federate", str(config))
+    assert "secure" not in result.stdout
+    assert "secure sums need 3 holders or more" in result.stderr
+
+
 def test_a_signing_key_is_private_and_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "north.pem"
     result = run("holder-key", str(path))

@@ -175,7 +175,7 @@ def test_an_introduction_is_free_and_tells_public_facts_only() -> None:
     question = InfoQuestion(run="r").write()
     answer = read_answer(holder.answer(question), digest(question))
     assert answer == HolderInfo(
-        holder="h", records=200, domain=SCHEMA, epsilon=2.0, delta=1e-6, spent=0.0, secure=False
+        holder="h", records=200, domain=SCHEMA, epsilon=2.0, delta=1e-6, spent=0.0, secure=False, pinned=()
     )
     assert math.isinf(holder.claim().epsilon)
 

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import http.client
+import math
 import socket
 import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from panstream.errors import FederationAborted, InvalidParameter, PeerUnreachable
-from panstream.models.federated import FederatedTree, Federation, Holder
-from panstream.models.federated._questions import InfoQuestion
+from panstream.models.federated import FederatedTree, Federation, Holder, Roster
+from panstream.models.federated._questions import InfoQuestion, Table
 from panstream.models.federated.https import HolderServer, HttpsChannel
+from panstream.models.networks import contingency
 from panstream.primitives.certificates import Authority
 from panstream.primitives.mutual_tls import Identity
 from tests.models.federated.common import chain
@@ -58,6 +62,46 @@ def test_a_run_over_https_spends_what_it_claims(authority: Authority) -> None:
         for each, kept in zip(servers, holders, strict=True):
             each.stop()
             kept.close()
+
+
+def test_holders_whose_servers_stop_after_the_close_do_not_spoil_a_secure_sum(authority: Authority) -> None:
+    """Two of five, one before the parts are confirmed and one before they are revealed."""
+    keys = {name: Ed25519PrivateKey.generate() for name in "abcde"}
+    members = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
+    holders = [
+        Holder(name, RECORDS, epsilon=1.0, delta=1e-6, roster=Roster(key=key, members=members))
+        for name, key in keys.items()
+    ]
+    servers = [HolderServer(holder, authority.issue(holder.name), ["analyst"]) for holder in holders]
+    analyst = authority.issue("analyst")
+
+    class Stopping(HttpsChannel):
+        def __init__(self, server: HolderServer, holder: Holder, kind: bytes) -> None:
+            super().__init__(holder.name, server.address, analyst)
+            self.server = server
+            self.kind = kind
+
+        def answer(self, data: bytes) -> bytes:
+            if self.kind in data:
+                self.server.stop()
+            return super().answer(data)
+
+    try:
+        for server in servers:
+            server.start()
+        kinds = [b"never", b"never", b"never", b'"confirm-sum"', b'"reveal-sum"']
+        channels = [Stopping(server, *rest) for server, *rest in zip(servers, holders, kinds, strict=True)]
+        table = Table(attributes=(0,), budget=1e-3)
+        federation = Federation(RECORDS.domain, channels, minimum=5, attempts=2)
+        sums = federation.secure_sums([table], dropouts=2)
+        exact = 4 * contingency(RECORDS, (0,))
+        assert (sums.holders, list(federation.dropped)) == (4, ["d"])
+        assert np.abs(sums.tables[0] - exact).max() < 10 * sums.deviations[0]  # failure probability below 1e-22
+        assert sums.deviations[0] == pytest.approx(math.sqrt(4 / 2 / 1e-3), rel=0.01)
+    finally:
+        for server, holder in zip(servers, holders, strict=True):
+            server.stop()
+            holder.close()
 
 
 def test_a_certificate_with_another_name_may_not_ask(server: HolderServer, authority: Authority) -> None:

@@ -110,7 +110,7 @@ def test_losses_must_be_positive_and_finite(bad: float) -> None:
 
 
 ANSWERS = [
-    HolderInfo(holder="h", records=3, domain="d", epsilon=None, delta=0.0, spent=0.5, secure=True),
+    HolderInfo(holder="h", records=3, domain="d", epsilon=None, delta=0.0, spent=0.5, secure=True, pinned=("h",)),
     TablesAnswer(tables=(np.array([[1, -2]]), np.array([3]))),
     VoteAnswer(child=2, parents=(0, 1)),
     LocalModelAnswer(parents=((), (0,)), tables=(np.array([1, 2]), np.array([[1, 2], [3, 4]]))),

@@ -24,9 +24,10 @@ from panstream.models.federated import (
     Roster,
 )
 from panstream.models.federated._answers import KeyAnnouncement, Refused, TablesAnswer, read_answer
+from panstream.models.federated._mask_code import combine, from_field
 from panstream.models.federated._messages import digest
 from panstream.models.federated._questions import Table
-from panstream.models.federated.secure_sums import MARGIN, JoinSum, SubmitSum, noise_share
+from panstream.models.federated.secure_sums import MARGIN, JoinSum, SubmitSum, noise_parts, noise_share
 from panstream.models.networks import Records, contingency
 from panstream.primitives.noise import DiscreteGaussian
 from panstream.privacy.composition import zcdp_epsilon
@@ -51,7 +52,7 @@ def holders(names: tuple[str, ...] = NAMES, records: Records = RECORDS, **given:
 
 
 def opening_question(run: str = "r", members: tuple[str, ...] = NAMES, colluders: int = 1) -> JoinSum:
-    return JoinSum(run=run, domain=SCHEMA, tables=TABLES, members=members, colluders=colluders)
+    return JoinSum(run=run, domain=SCHEMA, tables=TABLES, members=members, colluders=colluders, dropouts=0)
 
 
 def ask(holder: Holder, question: JoinSum | SubmitSum) -> object:
@@ -74,7 +75,7 @@ def test_the_sum_is_exact_up_to_the_noise_it_announces() -> None:
         sums = Federation(RECORDS.domain, holders(epsilon=50.0), run=f"r{run}").secure_sums(TABLES, colluders=2)
         gaps += [(found - true).ravel() for found, true in zip(sums.tables, exact, strict=True)]
     noise = np.concatenate(gaps)
-    variance = noise_share(0.001, 4, 2).variance * 4
+    variance = noise_share(0.001, 2).variance * 4
     assert math.isclose(sums.deviations[0] ** 2, variance, rel_tol=1e-12)
     assert abs(noise.var() / variance - 1) < 6 * math.sqrt(2 / noise.size)
 
@@ -93,7 +94,7 @@ def test_noise_never_enters_the_counts_that_later_answers_start_from() -> None:
 def test_the_honest_parts_together_have_the_noise_of_one_holder(members: int, colluders: int) -> None:
     """A table of budget rho needs a variance of 1/rho, the squared L2 distance 2 of a replaced record over 2·rho."""
     budget = 0.001
-    honest = noise_share(budget, members, colluders).variance * (members - colluders)
+    honest = noise_share(budget, noise_parts(members, colluders, 0)).variance * (members - colluders)
     assert 1 / budget <= honest <= 1.01 / budget
 
 
@@ -124,10 +125,10 @@ def test_a_table_costs_no_more_than_is_charged_at_the_least_noise_that_is_allowe
     budget = 1 / (9.0001 * (members - colluders))  # parts with a standard deviation just above 3
     table = Table(attributes=(0,), budget=budget)
     names = tuple(f"h{number:02}" for number in range(members))
-    join = JoinSum(run="r", domain=SCHEMA, tables=(table,), members=names, colluders=colluders)
+    join = JoinSum(run="r", domain=SCHEMA, tables=(table,), members=names, colluders=colluders, dropouts=0)
     openings = [KeyAnnouncement(key=f"{number:064x}", signature="0" * 128) for number in range(members)]
     charge = SubmitSum.after(join, openings).loss().rho
-    summed = convolved(noise_share(budget, members, colluders).sigma, members - colluders)
+    summed = convolved(noise_share(budget, noise_parts(members, colluders, 0)).sigma, members - colluders)
     for alpha in (1.1, 2.0, 5.0, 20.0):
         assert 2 * renyi(summed, alpha) <= alpha * charge + 1e-12
 
@@ -154,16 +155,16 @@ def test_the_margin_covers_the_papers_excess_at_any_size() -> None:
     assert tau / 4 * 2**25 < rho * MARGIN
 
 
-def test_a_part_of_the_sum_is_noise_modulo_two_to_the_64() -> None:
-    """Three of four vectors: the missing member's masks spread each cell over the whole ring (12 cells, 1 in 2^40)."""
+def test_a_part_of_the_sum_is_noise_over_the_whole_field() -> None:
+    """Three of four vectors: the missing member's masks spread each cell over the field (8 cells, 1 in 2^72)."""
     everybody = holders()
     question = closing(opening_question(), everybody)
     found = [ask(holder, question) for holder in everybody]
-    total = sum(each.tables[0] for each in found)  # type: ignore[attr-defined]
-    assert np.abs(total).max() < 10_000
-    for left_out in found:
-        assert isinstance(left_out, TablesAnswer)
-        assert np.abs((total - left_out.tables[0]).astype(float)).max() > 2.0**52
+    vectors = [each.tables[0].astype(np.uint64) for each in found]  # type: ignore[attr-defined]
+    assert np.abs(from_field(combine([(1, vector) for vector in vectors], 8))).max() < 10_000
+    for left_out in vectors:
+        others = combine([(1, vector) for vector in vectors if vector is not left_out], 8)
+        assert np.abs(from_field(others).astype(float)).max() > 2.0**52
     again = [ask(holder, question) for holder in everybody]
     assert all((a.tables[0] == b.tables[0]).all() for a, b in zip(found, again, strict=True))  # type: ignore[attr-defined]
     assert len(everybody[0].ledger.rows()) == 1
@@ -280,7 +281,7 @@ def test_sums_that_would_protect_nobody_cannot_be_asked(
 ) -> None:
     tables = (Table(attributes=(0,), budget=budget),)
     with pytest.raises(InvalidParameter, match=text):
-        JoinSum(run="r", domain=SCHEMA, tables=tables, members=members, colluders=colluders)
+        JoinSum(run="r", domain=SCHEMA, tables=tables, members=members, colluders=colluders, dropouts=0)
 
 
 def test_the_budget_refuses_before_anything_is_drawn_and_the_key_stays() -> None:

@@ -34,8 +34,9 @@ def federate(
     method: Annotated[
         str | None,
         typer.Option(
-            help="Method to use instead of the configuration's: pairs, tree, gaussian-sums, independent, "
-            "noisy-statistics, majority-voting, noisy-model, average-scores or distributed-parameters."
+            help="Method to use instead of the configuration's: automatic, pairs, tree, gaussian-sums, independent, "
+            "noisy-statistics, majority-voting, noisy-model, average-scores or distributed-parameters. "
+            "Automatic is pairs by secure sums where three or more holders pin each other's keys, else tree."
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
@@ -44,6 +45,9 @@ def federate(
 
     Holders given by url are asked where they run. Holders given by data are started here, each as a process with a
     ledger and a certificate of its own, and stopped again: to try a federation on one machine.
+
+    Where CONFIG names no method and three or more holders have pinned each other's keys, what they send can be read
+    only as a sum, also if one of five drops out on the way; otherwise the method is tree.
     """
     with exit_codes(), ExitStack() as stack:
         from panstream.models.federated.analyst import Federation
@@ -160,7 +164,7 @@ def _holders(run_config: RunConfig, ledgers: Path | None, report: object) -> Ite
         addresses: dict[str, tuple[str, Identity]] = {}
         started = []
         local = [member.name for member in run_config.members if member.url is None]
-        rosters = _rosters(local, folder) if getattr(run_config.method, "secure", False) else {}
+        rosters = _rosters(local, folder) if _needs_keys(run_config, len(local)) else {}
         for member in run_config.members:
             if member.url is not None:
                 assert run_config.identity is not None
@@ -171,6 +175,16 @@ def _holders(run_config: RunConfig, ledgers: Path | None, report: object) -> Ite
         for member, process in started:
             addresses[member.name] = (_address(member, process), analyst)
         yield addresses
+
+
+def _needs_keys(run_config: RunConfig, local: int) -> bool:
+    """Return whether holders started here form secure sums; keys of holders elsewhere are not known here."""
+    from panstream.models.federated.automatic_method import AutomaticMethod
+    from panstream.models.federated.secure_sums import MIN_MEMBERS
+
+    if isinstance(run_config.method, AutomaticMethod):
+        return MIN_MEMBERS <= local == len(run_config.members)
+    return getattr(run_config.method, "secure", False)
 
 
 def _rosters(names: list[str], folder: Path) -> dict[str, dict[str, dict[str, str]]]:
@@ -265,6 +279,8 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
         limit = "unlimited" if info.epsilon is None else f"{info.epsilon:g}"
         figures = (f"{info.records:,}", f"{info.spent:.4g}", limit, f"{info.delta:g}")
         rows.append((info.holder, *figures, "took part"))
+    missing = set(result.holders) - {row[0] for row in rows}
+    rows += [(name, "", "", "", "", "took part, does not answer any more") for name in sorted(missing)]
     rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
     head = ("holder", "records", "epsilon spent", "budget", "delta", "")
     table = format_table("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})

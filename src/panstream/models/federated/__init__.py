@@ -14,6 +14,7 @@ from panstream.primitives.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from panstream.models.federated.analyst import FederatedModel as FederatedModel
     from panstream.models.federated.analyst import Federation as Federation
+    from panstream.models.federated.automatic_method import AutomaticMethod as AutomaticMethod
     from panstream.models.federated.federated_pairs import FederatedPairs as FederatedPairs
     from panstream.models.federated.flower import client_app as client_app
     from panstream.models.federated.flower import server_app as server_app
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Authority": "panstream.primitives.certificates",
+    "AutomaticMethod": "panstream.models.federated.automatic_method",
     "AverageScores": "panstream.models.federated.thesis_methods",
     "DistributedParameters": "panstream.models.federated.thesis_methods",
     "FederatedModel": "panstream.models.federated.analyst",

@@ -47,7 +47,10 @@ class _Answer(MessageBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderInfo(_Answer):
-    """A holder's public facts; ``secure`` is False if its noise comes from a test generator."""
+    """A holder's public facts; ``secure`` is False if its noise comes from a test generator.
+
+    ``pinned`` names the members of secure sums whose keys it has pinned.
+    """
 
     kind = "introduction"
 
@@ -58,6 +61,7 @@ class HolderInfo(_Answer):
     delta: _Amount
     spent: _Amount
     secure: _Flag
+    pinned: Annotated[tuple[str, ...], list_of(one_of(lambda value: isinstance(value, str)))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,16 @@ class KeyAnnouncement(_Answer):
     kind = "opening"
 
     key: Annotated[str, _hex(32)]
+    signature: Annotated[str, _hex(64)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsAnswer(_Answer):
+    """The parts of a secure sum that a holder has confirmed last, and its signature."""
+
+    kind = "parts"
+
+    parts: Annotated[tuple[str, ...], list_of(one_of(lambda value: isinstance(value, str)))]
     signature: Annotated[str, _hex(64)]
 
 
@@ -118,7 +132,9 @@ class Refused(_Answer):
     text: _Text
 
 
-Answer: TypeAlias = HolderInfo | KeyAnnouncement | TablesAnswer | VoteAnswer | LocalModelAnswer | ScoresAnswer | Refused
+Answer: TypeAlias = (
+    HolderInfo | KeyAnnouncement | PartsAnswer | TablesAnswer | VoteAnswer | LocalModelAnswer | ScoresAnswer | Refused
+)
 _KINDS: dict[str, type[Answer]] = {answer.kind: answer for answer in get_args(Answer)}
 
 

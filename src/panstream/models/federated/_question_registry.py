@@ -10,8 +10,11 @@ from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.models.federated._messages import Message
 from panstream.models.federated._questions import CountTables, InfoQuestion, LocalModel, LocalScores, Vote
 from panstream.models.federated.secure_sums import JoinSum, SubmitSum
+from panstream.models.federated.sum_reading import ConfirmSum, RevealSum
 
-Question: TypeAlias = InfoQuestion | CountTables | Vote | LocalModel | LocalScores | JoinSum | SubmitSum
+Question: TypeAlias = (
+    InfoQuestion | CountTables | Vote | LocalModel | LocalScores | JoinSum | SubmitSum | ConfirmSum | RevealSum
+)
 _KINDS: Mapping[str, type[Question]] = {question.kind: question for question in get_args(Question)}
 
 

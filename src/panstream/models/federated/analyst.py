@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import FederationAborted, InvalidBytes, InvalidParameter, PeerUnreachable
-from panstream.models.federated._answers import Answer, HolderInfo, KeyAnnouncement, Refused, TablesAnswer, read_answer
+from panstream.models.federated._answers import Answer, HolderInfo, Refused, TablesAnswer, read_answer
 from panstream.models.federated._messages import digest
 from panstream.models.federated._question_registry import Question
 from panstream.models.federated._questions import CountTables, InfoQuestion, Noise, Table
-from panstream.models.federated.secure_sums import JoinSum, SubmitSum, default_colluders, noise_share
-from panstream.models.networks import structure_search as baselines
+from panstream.models.federated.sum_reading import secure_sums
+from panstream.models.federated.summed_tables import SummedTables, check_totals
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
@@ -30,9 +30,6 @@ from panstream.privacy.holder_loss import record_claim
 from panstream.privacy.table_loss import table_kappa, table_sigma
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
-# A sum of cells further than this many standard deviations from the number of records does not come from the noise
-# that was asked for: a Gaussian exceeds 20 with probability 6e-89, a Laplace variable with 5e-13.
-_MAX_DEVIATIONS = 20.0
 
 
 class Channel(Protocol):
@@ -78,21 +75,6 @@ class FederatedModel:
     dropped: dict[str, str]
     questions: int
     facts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SummedTables:
-    """Tables added up over the holders that answered; ``deviations`` are the noise's standard deviations per cell."""
-
-    attributes: tuple[tuple[int, ...], ...]
-    tables: tuple[NDArray[np.int64], ...]
-    deviations: tuple[float, ...]
-    records: int
-    holders: int
-
-    def lookup(self) -> baselines.Tables:
-        """Return a lookup of tables by attributes in any order; it sums smaller tables from these."""
-        return baselines.marginal_tables(dict(zip(self.attributes, self.tables, strict=True)))
 
 
 class Federation:
@@ -149,8 +131,19 @@ class Federation:
         return sum(holder.records for holder in self.holders)
 
     def introductions(self) -> list[HolderInfo]:
-        """Ask the holders that take part for their current info, such as the epsilon they have spent."""
-        return list(self._ask(InfoQuestion(run=self.run), HolderInfo, lambda _, __: None).values())
+        """Ask the holders that take part for their current info, such as the epsilon they have spent.
+
+        A holder that does not answer is missing from the list.
+        """
+        return [info for _, info in self.ask_some(InfoQuestion(run=self.run), HolderInfo, lambda _, __: None)]
+
+    def allow_dropouts(self, dropouts: int) -> None:
+        """Go on without as many of the holders that take part now, whatever ``minimum`` was.
+
+        Args:
+            dropouts: How many of them may fail.
+        """
+        self.minimum = min(self.minimum, len(self.holders) - dropouts)
 
     def ask(
         self, question: Question, kind: type[AnswerT], check: Callable[[AnswerT, HolderInfo], None]
@@ -176,7 +169,7 @@ class Federation:
         single = [_deviation(noise, table.budget) for table in tables]
 
         def plausible(counts: Sequence[NDArray[np.int64]], holder: HolderInfo) -> None:
-            _check_totals(counts, single, holder.records, "its tables do")
+            check_totals(counts, single, holder.records, "its tables do")
 
         return self._sum_answers(question, tables, single, plausible, clip=clip)
 
@@ -201,7 +194,7 @@ class Federation:
         totals = [np.zeros(shape, np.int64) for shape in shapes]
         for _, answer in answers:
             for total, table in zip(totals, answer.tables, strict=True):
-                total += np.maximum(table, 0) if clip else table  # modulo 2^64, where the masks of secure sums cancel
+                total += np.maximum(table, 0) if clip else table
         return SummedTables(
             attributes=tuple(table.attributes for table in tables),
             tables=tuple(totals),
@@ -210,31 +203,22 @@ class Federation:
             holders=len(answers),
         )
 
-    def secure_sums(self, tables: Sequence[Table], *, colluders: int | None = None) -> SummedTables:
+    def secure_sums(
+        self, tables: Sequence[Table], *, colluders: int | None = None, dropouts: int | None = None
+    ) -> SummedTables:
         """Ask for ``tables`` that can be read only as a sum, whichever ``colluders`` holders help the analyst.
 
         A holder that fails in the first round (keys, free of charge) is dropped and the round is repeated without it.
-        A failure in the second round leaves masks that nobody can remove: the run raises FederationAborted, and another
-        run is charged again.
+        Afterwards up to ``dropouts`` may fail: before they have sent their tables and confirmed the list of parts, the
+        sum is that of the others; later it still has their tables. If more fail, masks remain that nobody can remove:
+        the run raises FederationAborted, and another run is charged again.
+
+        Args:
+            tables: What to ask for.
+            colluders: How many holders may help the analyst; by default a third of them.
+            dropouts: How many others may fail after the first round; by default one of five or more.
         """
-        while True:
-            names = tuple(sorted(holder.holder for holder in self.holders))
-            allowed = default_colluders(len(names)) if colluders is None else colluders
-            join = JoinSum(run=self.run, domain=self.schema, tables=tuple(tables), members=names, colluders=allowed)
-            keys = {holder.holder: key for holder, key in self.ask(join, KeyAnnouncement, lambda _, __: None)}
-            if len(keys) == len(names):
-                break
-        question = SubmitSum.after(join, [keys[name] for name in names])
-        single = [math.sqrt(noise_share(table.budget, len(names), allowed).variance) for table in tables]
-        sums = self._sum_answers(question, tables, single, lambda _, __: None)
-        if sums.holders < len(names):
-            raise FederationAborted(
-                "a holder failed after the sum was closed, and the others' parts cannot be read without it; "
-                "run again under another label (it is charged again)"
-            )
-        # One masked vector looks uniform, so only the sum can be checked for plausibility.
-        _check_totals(sums.tables, sums.deviations, sums.records, "the sum does")
-        return sums
+        return secure_sums(self, tables, colluders=colluders, dropouts=dropouts)
 
     def all_tables(self, degree: int, budget: float) -> list[Table]:
         """Return the tables of all sets of ``degree + 1`` attributes (or of all), at equal shares of ``budget``."""
@@ -294,7 +278,8 @@ class Federation:
             if introduction.records < 1:
                 raise InvalidParameter("it has no records")
 
-        introductions = self._gather(channels, InfoQuestion(run=self.run), HolderInfo, check)
+        introductions, failures = self._gather(channels, InfoQuestion(run=self.run), HolderInfo, check)
+        self._drop(failures)
         names = [introduction.holder for introduction in introductions.values()]
         if len(set(names)) != len(names):
             raise FederationAborted("two holders have the same name")
@@ -307,14 +292,34 @@ class Federation:
 
     def _ask(self, question: Question, kind: type[AnswerT], check: Callable[..., None]) -> dict[int, AnswerT]:
         assert self._present is not None
-        answers = self._gather({index: self._channels[index] for index in self._present}, question, kind, check)
+        channels = {index: self._channels[index] for index in self._present}
+        answers, failures = self._gather(channels, question, kind, check)
+        self._drop(failures)
         self._present = {index: holder for index, holder in self._present.items() if index in answers}
         self._require_minimum()
         return answers
 
+    def ask_some(
+        self, question: Question, kind: type[AnswerT], check: Callable[[AnswerT, HolderInfo], None]
+    ) -> list[tuple[HolderInfo, AnswerT]]:
+        """Ask like `ask`, but drop nobody: who does not answer has taken part already.
+
+        Args:
+            question: The question.
+            kind: The kind of answer.
+            check: Raises InvalidParameter for an answer that is not to be used.
+        """
+        assert self._present is not None
+        channels = {index: self._channels[index] for index in self._present}
+        answers, failures = self._gather(channels, question, kind, check)
+        for holder, reason in failures.items():
+            self.report(f"{holder} does not answer any more, what it sent before is used: {reason}")
+        return [(self._present[index], answer) for index, answer in answers.items()]
+
     def _gather(
         self, channels: dict[int, Channel], question: Question, kind: type[AnswerT], check: Callable[..., None]
-    ) -> dict[int, AnswerT]:
+    ) -> tuple[dict[int, AnswerT], dict[str, str]]:
+        """Return the answers by channel, and for the other holders why there is none."""
         data = question.write()
         name = digest(data)
         self.questions += 1
@@ -332,14 +337,19 @@ class Federation:
         else:
             replies = [ask_channel(index) for index in channels]
         answers: dict[int, AnswerT] = {}
+        failures: dict[str, str] = {}
         for index, reply in zip(channels, replies, strict=True):
             if isinstance(reply, str):
                 holder = present[index].holder if index in present else channels[index].name
-                self.dropped[holder] = reply
-                self.report(f"{holder} is left out: {reply}")
+                failures[holder] = reply
             else:
                 answers[index] = reply
-        return answers
+        return answers, failures
+
+    def _drop(self, failures: dict[str, str]) -> None:
+        self.dropped |= failures
+        for holder, reason in failures.items():
+            self.report(f"{holder} is left out: {reason}")
 
     def _answer_or_reason(
         self, channel: Channel, data: bytes, name: str, kind: type[AnswerT], check: Callable[[AnswerT], None]
@@ -380,13 +390,6 @@ def _deviation(noise: Noise, budget: float) -> float:
     if noise == "laplace":
         return math.sqrt(DiscreteLaplace.at_most(table_kappa(budget)).variance)
     return math.sqrt(DiscreteGaussian.at_least(table_sigma(budget)).variance)
-
-
-def _check_totals(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], records: int, label: str) -> None:
-    for table, deviation in zip(tables, deviations, strict=True):
-        off = abs(float(table.sum(dtype=np.float64)) - records)
-        if off > _MAX_DEVIATIONS * max(deviation, 1.0) * math.sqrt(table.size):
-            raise InvalidParameter(f"{label} not add up to the number of records, even with the noise")
 
 
 def _random_label() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream.errors import ConfigError, InvalidParameter, translate_errors
+from panstream.models.federated.automatic_method import AutomaticMethod
 from panstream.models.federated.federated_pairs import FederatedPairs
 from panstream.models.federated.gaussian_methods import FederatedTree, GaussianSums, IndependentMarginals
 from panstream.models.federated.holder import Holder
@@ -28,6 +29,7 @@ from panstream.primitives.toml_config import Section, load_config_file
 from panstream.privacy.composition import per_record_epsilon
 
 METHODS: dict[str, Any] = {
+    "automatic": AutomaticMethod,
     "pairs": FederatedPairs,
     "tree": FederatedTree,
     "gaussian-sums": GaussianSums,
@@ -44,6 +46,7 @@ METHOD_OPTIONS: dict[str, type] = {
     "degree": int,
     "secure": bool,
     "colluders": int,
+    "dropouts": int,
     "clip_at_holder": bool,
     "split": float,
     "average": str,
@@ -171,7 +174,7 @@ def _identity(section: Section, folder: Path) -> Identity:
 
 
 def _method(run: Section, folder: Path) -> Any:
-    name = run.optional("method", str, "tree")
+    name = run.optional("method", str, "automatic")
     if name not in METHODS:
         raise ConfigError(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
     options: dict[str, Any] = {"epsilon": run.required("epsilon", float)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from panstream.errors import InvalidParameter
 from panstream.models.federated._questions import Table
 from panstream.models.federated.analyst import FederatedModel, Federation
-from panstream.models.federated.secure_sums import MARGIN, run_assumption
+from panstream.models.federated.secure_sums import MARGIN
 from panstream.models.networks.noisy_tables import NoisyTable
 from panstream.models.networks.pair_fit import fit_pair_model
 from panstream.primitives import validation as checks
@@ -28,6 +28,7 @@ class FederatedPairs:
         delta: The claimed delta.
         secure: Whether the tables can be read only as a sum over all holders.
         colluders: How many holders may collude with the analyst; by default a third of them.
+        dropouts: How many others may fail after the sum was closed; by default one of five holders or more.
 
     **Privacy.** (epsilon, delta) towards every record, replace-one. With ``secure`` the tables can be read only as a
     sum over all holders, with the noise of one holder instead of sqrt(M) times as much. The claim then holds against an
@@ -41,12 +42,13 @@ class FederatedPairs:
     delta: float = 1e-6
     secure: bool = False
     colluders: int | None = None
+    dropouts: int | None = None
 
     def __post_init__(self) -> None:
         checks.require_finite(epsilon=self.epsilon)
         checks.require_probability(delta=self.delta)
-        if self.colluders is not None and not self.secure:
-            raise InvalidParameter("colluders is for secure sums: give secure=True too")
+        if not self.secure and (self.colluders is not None or self.dropouts is not None):
+            raise InvalidParameter("colluders and dropouts are for secure sums: give secure=True too")
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask one question (two with ``secure``: keys first), then fit a mixture to the sums.
@@ -67,10 +69,8 @@ class FederatedPairs:
                 Table(attributes=attributes, budget=scale * weight)
                 for attributes, weight in zip(sets, weights, strict=True)
             ]
-        assumption = ""
         if self.secure:
-            sums = federation.secure_sums(tables, colluders=self.colluders)
-            assumption = run_assumption(rho, self.delta, sums.holders, self.colluders)
+            sums = federation.secure_sums(tables, colluders=self.colluders, dropouts=self.dropouts)
         else:
             sums = federation.sums("gaussian", tables)
         noisy = [
@@ -80,6 +80,7 @@ class FederatedPairs:
         with NoiseSource() as rng:
             network = fit_pair_model(domain, sums.records, noisy, rng)
         method = "all pairs, secure sums" if self.secure else "all pairs"
+        assumption = sums.claim_assumption(rho, self.delta)
         return federation.finish(
             network, method, epsilon=self.epsilon, delta=self.delta, assumption=assumption, tables=len(tables)
         )

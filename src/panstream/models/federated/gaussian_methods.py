@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 from panstream.models.federated._questions import Noise, Table
-from panstream.models.federated.analyst import FederatedModel, Federation, SummedTables
+from panstream.models.federated.analyst import FederatedModel, Federation
 from panstream.models.federated.estimates import posterior_pair, posterior_shares
+from panstream.models.federated.summed_tables import SummedTables
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.forest_fit import forest_from_edges
 from panstream.models.networks.information import entropy

@@ -9,13 +9,21 @@ from collections.abc import Callable
 from typing import Self
 
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, PanstreamError
-from panstream.models.federated._answers import HolderInfo, Refused
+from panstream.models.federated._answers import HolderInfo, PartsAnswer, Refused
 from panstream.models.federated._messages import digest
 from panstream.models.federated._question_registry import Question, read_question
 from panstream.models.federated._questions import InfoQuestion
 from panstream.models.federated._statistics import Statistics
 from panstream.models.federated.ledger import HolderLedger
-from panstream.models.federated.secure_sums import JoinSum, Roster, SubmitSum, new_key_announcement, sums_assumption
+from panstream.models.federated.secure_sums import (
+    JoinSum,
+    Roster,
+    SubmitSum,
+    SumQuestion,
+    new_key_announcement,
+    sums_assumption,
+)
+from panstream.models.federated.sum_reading import ConfirmSum, RevealSum
 from panstream.models.networks.records import Records
 from panstream.primitives.noise import NoiseSource
 from panstream.privacy.claim import Claim
@@ -124,7 +132,7 @@ class Holder:
         except InvalidParameter as error:
             return Refused(reason="schema", text=str(error)).write(name)
 
-        if isinstance(question, JoinSum | SubmitSum):
+        if isinstance(question, SumQuestion):
             problem = "this holder has no roster" if self._roster is None else self._roster.problem(self.name, question)
             if problem is not None:
                 return Refused(reason="roster", text=problem).write(name)
@@ -143,15 +151,22 @@ class Holder:
         assert not isinstance(question, InfoQuestion)
         if isinstance(question, JoinSum):
             return self.ledger.open(name, lambda: self._announce_key(question, name))
+        if isinstance(question, RevealSum):
+            return self._reveal(question, name)
+        if isinstance(question, ConfirmSum):
+            return self._confirm(question, name)
 
         def draw() -> bytes:
             with self._rng_factory() as rng:
                 if not isinstance(question, SubmitSum):
                     return question.draw(self._statistics, rng).write(name)
                 assert self._roster is not None
-                # Deleting the secret and storing the answer is one commit: after a crash either the sum can still be
-                # answered, or the masked answer is on disk and the key that could unmask it is gone.
-                secret = self.ledger.take_secret(question.opened)
+                # Closing the sum and storing the answer is one commit. Without dropouts nothing else needs the secret,
+                # so after a crash either the sum can still be answered, or the key that could unmask it is gone.
+                if question.dropouts:
+                    secret = self.ledger.start_reading(question.opened, question.closed, question.members)
+                else:
+                    secret = self.ledger.take_secret(question.opened)
                 tables = question.draw(self._statistics, rng)
                 return question.masked(tables, self.name, secret, self._roster).write(name)
 
@@ -165,6 +180,29 @@ class Holder:
         secret, announcement = new_key_announcement(question, self.name, self._roster)
         return secret, announcement.write(name)
 
+    def _confirm(self, question: ConfirmSum, name: str) -> bytes:
+        assert self._roster is not None
+        self._require_part(question)
+        parts = self.ledger.confirm(question.closed, question.parts_named)
+        signature = self._roster.key.sign(question.with_parts(parts).statement)
+        return PartsAnswer(parts=parts, signature=signature.hex()).write(name)
+
+    def _reveal(self, question: RevealSum, name: str) -> bytes:
+        roster = self._roster
+        assert roster is not None
+        self._require_part(question)
+        question.check_signatures(roster)
+        domain = self._statistics.domain
+
+        def make(secret: bytes) -> bytes:
+            return question.reveal(domain, self.name, secret, roster).write(name)
+
+        return self.ledger.reveal_once(question.closed, question.parts_named, make)
+
+    def _require_part(self, question: ConfirmSum) -> None:
+        if self.name not in question.parts_named:
+            raise InvalidParameter("this holder is not a part of the sum")
+
     def _introduce(self) -> HolderInfo:
         limit = self.ledger.limit
         return HolderInfo(
@@ -175,6 +213,7 @@ class Holder:
             delta=self.ledger.delta,
             spent=min(self.ledger.epsilon, 1e308),
             secure=self._is_secure(),
+            pinned=() if self._roster is None else tuple(sorted(self._roster.members)),
         )
 
     def _is_secure(self) -> bool:

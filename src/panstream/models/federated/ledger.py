@@ -6,9 +6,11 @@ again: no question is charged twice, and none is answered by a second draw.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, StoreError
 from panstream.primitives import validation as checks
@@ -29,6 +31,8 @@ CREATE TABLE IF NOT EXISTS answers (
     answer BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS openings (question TEXT PRIMARY KEY, secret BLOB, answer BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS readings (closed TEXT PRIMARY KEY, opened TEXT NOT NULL, parts TEXT NOT NULL, answer BLOB)
+    WITHOUT ROWID;
 """
 _MAX_OPEN_SUMS = 1000
 
@@ -122,9 +126,7 @@ class HolderLedger:
             BudgetExhausted: the charge would exceed the budget; nothing is stored.
             StoreError: the commit failed; nothing was answered.
         """
-        # Take the write lock before the lookup, so that two processes with one ledger cannot both draw.
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             stored = self._connection.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
             if stored is not None:
                 answer = bytes(stored[0])
@@ -141,15 +143,23 @@ class HolderLedger:
                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     (question, kind, run, loss.epsilon, loss.rho, loss.collusion_rho, assumption, answer),
                 )
-            self._connection.execute("COMMIT")  # the commit point: only now may the answer be sent
+        self.total = self._sum()
+        return answer
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commit what is done inside, or nothing of it; only after the commit may an answer be sent."""
+        # Take the write lock before the first lookup, so that two processes with one ledger cannot both draw.
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             self._roll_back()
             raise StoreError(f"the ledger could not be written, nothing was answered: {error}") from None
         except BaseException:
             self._roll_back()
             raise
-        self.total = self._sum()
-        return answer
 
     def open(self, question: str, make: Callable[[], tuple[bytes, bytes]]) -> bytes:
         """Return the stored key announcement of a secure sum, or make a one-time secret with one and store both.
@@ -179,13 +189,81 @@ class HolderLedger:
         """Return the one-time secret of an open sum and delete it; call it inside the transaction of `answer_once`.
 
         Args:
-            question: Digest of the question.
+            question: Digest of the question that opened the sum.
         """
+        secret = self._secret(question)
+        self._connection.execute("UPDATE openings SET secret = NULL WHERE question = ?", (question,))
+        return secret
+
+    def _secret(self, question: str) -> bytes:
         row = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
         if row is None or row[0] is None:
             raise InvalidParameter("this sum was never opened here, or it is already closed")
-        self._connection.execute("UPDATE openings SET secret = NULL WHERE question = ?", (question,))
         return bytes(row[0])
+
+    def start_reading(self, opened: str, closed: str, members: Sequence[str]) -> bytes:
+        """Return the one-time secret of an open sum, which stays until the sum is read.
+
+        Call it inside the transaction of `answer_once`: it closes the sum.
+
+        Args:
+            opened: Digest of the question that opened the sum.
+            closed: Digest of the question that closes it.
+            members: Its members.
+        """
+        if self._connection.execute("SELECT 1 FROM readings WHERE opened = ?", (opened,)).fetchone() is not None:
+            raise InvalidParameter("this sum was never opened here, or it is already closed")
+        secret = self._secret(opened)
+        row = (closed, opened, json.dumps(list(members)))
+        self._connection.execute("INSERT INTO readings VALUES (?, ?, ?, NULL)", row)
+        return secret
+
+    def confirm(self, closed: str, parts: Sequence[str]) -> tuple[str, ...]:
+        """Store ``parts`` as those of a closed sum if they are fewer than before and nothing was revealed yet.
+
+        Args:
+            closed: Digest of the question that closed the sum.
+            parts: Names of members.
+
+        Returns:
+            The parts that count: these, or those confirmed before.
+        """
+        with self._transaction():
+            _, stored, answer = self._reading(closed)
+            if answer is not None or not set(parts) < set(stored):
+                return stored
+            update = "UPDATE readings SET parts = ? WHERE closed = ?"
+            self._connection.execute(update, (json.dumps(list(parts)), closed))
+            return tuple(parts)
+
+    def reveal_once(self, closed: str, parts: Sequence[str], make: Callable[[bytes], bytes]) -> bytes:
+        """Return the stored answer for these parts, or make it, store it and delete the one-time secret.
+
+        Args:
+            closed: Digest of the question that closed the sum.
+            parts: The parts that are to be read.
+            make: Makes the answer from the secret.
+
+        Raises:
+            InvalidParameter: The parts are not those that were confirmed last.
+        """
+        with self._transaction():
+            opened, stored, answer = self._reading(closed)
+            if tuple(parts) != stored:
+                raise InvalidParameter("this holder has confirmed other parts of the sum")
+            if answer is None:
+                answer = make(self.take_secret(opened))
+                self._connection.execute("UPDATE readings SET answer = ? WHERE closed = ?", (answer, closed))
+        self.empty_wal()
+        return answer
+
+    def _reading(self, closed: str) -> tuple[str, tuple[str, ...], bytes | None]:
+        select = "SELECT opened, parts, answer FROM readings WHERE closed = ?"
+        row = self._connection.execute(select, (closed,)).fetchone()
+        if row is None:
+            raise InvalidParameter("this holder is no part of the sum, or the sum tolerates no dropouts")
+        opened, parts, answer = row
+        return opened, tuple(json.loads(parts)), answer
 
     def empty_wal(self) -> None:
         """Truncate the write-ahead log, which may still contain a one-time secret after its row was overwritten."""

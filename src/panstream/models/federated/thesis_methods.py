@@ -23,8 +23,9 @@ from panstream.errors import InvalidParameter
 from panstream.models.federated._answers import HolderInfo, LocalModelAnswer, ScoresAnswer, VoteAnswer
 from panstream.models.federated._questions import LocalModel, LocalScores, Table, Vote
 from panstream.models.federated._statistics import Family, needed_tables
-from panstream.models.federated.analyst import FederatedModel, Federation, SummedTables
-from panstream.models.federated.secure_sums import MARGIN, run_assumption
+from panstream.models.federated.analyst import FederatedModel, Federation
+from panstream.models.federated.secure_sums import MARGIN
+from panstream.models.federated.summed_tables import SummedTables
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.network import BayesianNetwork, topological_order
 from panstream.models.networks.records import Records
@@ -51,6 +52,7 @@ class _SumMethod:
     clip_at_holder: bool = False
     secure: bool = False
     colluders: int | None = None
+    dropouts: int | None = None
 
     def __post_init__(self) -> None:
         checks.require_finite(epsilon=self.epsilon)
@@ -58,8 +60,8 @@ class _SumMethod:
             checks.require_probability(delta=self.delta)
             if self.clip_at_holder:
                 raise InvalidParameter("no holder's counts can be cut in a secure sum: clip_at_holder must be False")
-        elif self.delta or self.colluders is not None:
-            raise InvalidParameter("delta and colluders are for secure sums: give secure=True too")
+        elif self.delta or self.colluders is not None or self.dropouts is not None:
+            raise InvalidParameter("delta, colluders and dropouts are for secure sums: give secure=True too")
 
     def _ask_sums(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[SummedTables, str]:
         """Return the sums of tables at equal shares of the budget, and the assumption of the claim."""
@@ -68,8 +70,8 @@ class _SumMethod:
             return federation.sums("laplace", tables, clip=self.clip_at_holder), ""
         rho = zcdp_rho(self.epsilon, self.delta) * (1 - 2 * MARGIN)
         tables = [Table(attributes=attributes, budget=rho / len(sets)) for attributes in sets]
-        sums = federation.secure_sums(tables, colluders=self.colluders)
-        return sums, run_assumption(rho, self.delta, sums.holders, self.colluders)
+        sums = federation.secure_sums(tables, colluders=self.colluders, dropouts=self.dropouts)
+        return sums, sums.claim_assumption(rho, self.delta)
 
     def _finish(
         self, federation: Federation, network: BayesianNetwork, method: str, assumption: str, **facts: Any
@@ -92,6 +94,7 @@ class NoisyStatistics(_SumMethod):
         clip_at_holder: Whether holders cut negative counts, as printed.
         secure: Whether the tables can be read only as a sum over all holders.
         colluders: How many holders may collude with the analyst; by default a third of them.
+        dropouts: How many others may fail after a secure sum was closed; by default one of five holders or more.
         degree: Largest number of parents; tables have one attribute more.
         root: Position of the attribute without parents.
 
@@ -135,6 +138,7 @@ class DistributedParameters(_SumMethod):
         clip_at_holder: Whether holders cut negative counts, as printed.
         secure: Whether the tables can be read only as a sum over all holders.
         colluders: How many holders may collude with the analyst; by default a third of them.
+        dropouts: How many others may fail after a secure sum was closed; by default one of five holders or more.
         parents: For each attribute the positions of its parents.
 
     **Privacy.** Pure epsilon towards every record, replace-one. Families that lie within another one are summed from
