@@ -55,6 +55,13 @@ OTHERS = (
         "tests/algorithms/secret_shared",
         ("Two machines, ",),
     ),
+    Entry(
+        "live numbers of users on two machines",
+        "two-machines.md",
+        "Theorem 2",
+        "tests/algorithms/secret_shared/test_counted_bits.py",
+        ("Two machines, live counts",),
+    ),
     Entry("a network by PrivBayes", "networks.md", "Theorem 1", "tests/models/networks", ("PrivBayes, ",)),
     Entry("a tree network", "networks.md", "Theorem 2", "tests/models/networks", ("TreeNetwork, ",)),
 )

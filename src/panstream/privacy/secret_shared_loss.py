@@ -13,7 +13,7 @@ from panstream.primitives.noise.distributions import DiscreteLaplace
 from panstream.privacy.claim import Claim, Intrusions, Unit
 from panstream.privacy.rounding import equal_share
 
-__all__ = ["ASSUMPTION", "noisy_claim", "shared_claim", "shared_law"]
+__all__ = ["ASSUMPTION", "moved_by_changes", "noisy_claim", "shared_claim", "shared_law"]
 
 ASSUMPTION = "AES-256-CTR, X25519, TLS 1.3; front end and machines run hardened (the default on Linux)"
 _STEPS = "when steps happen, and how large their messages are"
@@ -26,6 +26,18 @@ def shared_law(epsilon: float, moved: int) -> DiscreteLaplace:
     epsilon = moved·kappa (two-machines.md, Theorem).
     """
     return DiscreteLaplace.at_most(equal_share(epsilon, moved))
+
+
+def moved_by_changes(levels: int, changes: int = 1) -> int:
+    """Return by how much one user moves the noises of a tree over the changes of a number of set bits, in all.
+
+    With and without any of her rows, a bit changes ``changes`` times at most, and a change is in one node of each of
+    the ``levels`` (two-machines.md, Live counts).
+
+    >>> moved_by_changes(3)
+    6
+    """
+    return 2 * changes * levels
 
 
 def shared_claim(epsilon: float, unit: Unit, releases: int, public: str) -> Claim:

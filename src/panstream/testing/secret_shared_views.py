@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.secret_shared.party import Kind, Party, StateShare, StepTask, deal, open_answers
 from panstream.algorithms.secret_shared.ring import Ring
-from panstream.algorithms.secret_shared.running_sums import Rule
+from panstream.algorithms.secret_shared.rules import Rule
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import DiscreteLaplace, NoiseSource

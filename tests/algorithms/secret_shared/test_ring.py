@@ -9,7 +9,8 @@ import pytest
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.secret_shared.party import StepTask
 from panstream.algorithms.secret_shared.ring import COUNTS, SUMS, Keystream, Ring
-from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, _weights, rule_from_parameters
+from panstream.algorithms.secret_shared.rules import rule_from_parameters
+from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, _weights
 from panstream.algorithms.secret_shared.share_rules import OverwrittenBits, SaturatingCounters
 from panstream.errors import BudgetExhausted, InvalidParameter, TwoPartyError
 from panstream.primitives.memory.scratch import Scratch
@@ -97,10 +98,14 @@ def test_totals_are_exact_without_noise(radices: tuple[int, ...]) -> None:
         three.step(StepTask(kind="answers", answered=["t"]))
 
 
-@pytest.mark.parametrize("radices", [(4,), (2, 3), (3, 2, 3)])
-def test_an_event_moves_into_the_noise_of_its_nodes(radices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every slot there are h draws of one machine that make up for an event, in every answer, exactly."""
-    ticks = math.prod(radices)
+@pytest.mark.parametrize(("radices", "ticks"), [((4,), 4), ((2, 3), 6), ((3, 2, 3), 18), ((2, 2, 2), 6), ((2, 3), 4)])
+def test_an_event_moves_into_the_noise_of_its_nodes(
+    radices: tuple[int, ...], ticks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For every slot there are h draws of one machine that make up for an event, in every answer, exactly.
+
+    Also where the last answer closes a node of a tree that has room for more: it uses nodes that open with it.
+    """
     rule = NoisyRunningSums(width=1, radices=radices, noise=NONE, releases=ticks)
 
     def answers(unit: int) -> tuple[list[int], int]:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from panstream.algorithms.secret_shared.ring import Ring
-from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, Rule
+from panstream.algorithms.secret_shared.rules import Rule
+from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums
 from panstream.algorithms.secret_shared.share_rules import OverwrittenBits
 from panstream.audit.claims.cases import cases_in
 from panstream.primitives.noise import DiscreteLaplace
@@ -80,12 +81,13 @@ def test_a_look_at_the_front_end_shows_nothing_of_others() -> None:
 @pytest.mark.slow
 def test_every_known_mistake_of_two_machines_is_a_control() -> None:
     controls = [case for case in cases_in("secret_shared") if case.kind == "control"]
-    assert len(controls) == 17
+    assert len(controls) == 18
     found = {case.name: case.exact().loss for case in controls if case.exact is not None}
     finite = {name: loss for name, loss in found.items() if math.isfinite(loss)}
     assert finite == {
         "Answers without a common mask": pytest.approx(2 * ONE, abs=1e-9),
         "Release drawn again after a crash, two machines": pytest.approx(2 * math.log(5 / 4), abs=1e-9),
+        "Half of the noise in the nodes of a live count": pytest.approx(0.2606659904, abs=1e-9),
         "Half of the noise from each machine": pytest.approx(1.6751386, abs=1e-6),
     }
 
@@ -97,12 +99,14 @@ def test_every_known_mistake_of_two_machines_is_a_control() -> None:
         ("noisy cells, both once", 1.417066019786),
         ("a step taken again", math.log(5 / 4)),
         ("a tick taken again", math.log(5 / 4)),
+        ("live counts, one tick", math.log(5 / 4)),
+        *((("live counts", 2 * math.log(5 / 4)),) if os.environ.get("PANSTREAM_FULL") == "1" else ()),
     ],
 )
 def test_losses_of_two_machines_are_exact(name: str, loss: float) -> None:
     """Noisy cells: an attacker who watches one machine and copies the other in one epoch learns what one copy of noisy
     cells shows. A step taken again: whatever rows the first attempt had, and whichever machines are copied, A, B, or
-    one and then the other, nothing more is lost.
+    one and then the other, nothing more is lost. Live counts: a user who comes at another tick is in two nodes.
     """
     (case,) = (case for case in cases_in("secret_shared") if case.name.endswith(name))
     assert case.exact is not None

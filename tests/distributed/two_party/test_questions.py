@@ -14,7 +14,7 @@ from panstream.engine.config.config import read_config
 from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.explain import explain
-from panstream.errors import ConfigError
+from panstream.errors import BudgetExhausted, ConfigError
 from panstream.privacy.claim import Intrusions
 from tests.distributed.two_party.test_steps import settings
 from tests.engine.runtime.streams import rows
@@ -25,7 +25,13 @@ CAPPED = {"bounded_by": "two_party", "contributions": 3}
 OFFERED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {}, "SharedDistinct"),
     ("COUNT(DISTINCT user)", KNOWN, "SharedDensity"),
-    ("COUNT(DISTINCT user)", {"every": "1 minute", "horizon": 10}, "SharedDistinct"),
+    ("COUNT(DISTINCT user)", {"every": "1 minute", "horizon": 10}, "SharedContinualDistinct"),
+    ("COUNT(DISTINCT user)", {"every": "1 minute", "horizon": 2}, "SharedDistinct"),
+    ("COUNT(DISTINCT user)", {**KNOWN, "every": "1 minute", "horizon": 10}, "SharedContinualDensity"),
+    ("DENSITY(user)", {**KNOWN, "releases": 10}, "SharedContinualDensity"),
+    ("DENSITY(user)", {**KNOWN, "weight": "w", "releases": 40}, "SharedDensity"),
+    ("DENSITY(user)", {**KNOWN, "weight": "w", "releases": 40, "changes": 2}, "SharedContinualDensity"),
+    ("DENSITY(user)", {**KNOWN, "weight": "w", "releases": 40, "changes": 30}, "SharedDensity"),
     ("DENSITY(user)", KNOWN, "SharedDensity"),
     ("DENSITY(user)", {**KNOWN, "weight": "w"}, "SharedDensity"),
     ("COUNT(*)", {}, "SharedContinual"),
@@ -46,6 +52,8 @@ OFFERED: list[tuple[str, dict[str, Any], str]] = [
 ]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {"weight": "w"}, "needs counters modulo a prime"),
+    ("DENSITY(user)", {**KNOWN, "changes": 2}, "changes is for DENSITY"),
+    ("COUNT(DISTINCT user)", {"changes": 2}, "changes is for DENSITY"),
     ("COUNT(DISTINCT user)", {"unit": "event"}, "not offered on two machines"),
     ("COUNT(DISTINCT user)", {"announced": 1}, "need no announced"),
     ("CROPPED_SUM(user, w, 100)", KNOWN, r"a last argument in 1\.\.64"),
@@ -111,6 +119,26 @@ def test_noisy_cells(tmp_path: Path, transport: InProcessTwoPartyTransport) -> N
     with open_engine(config, transport=transport, zero_noise=True) as engine:
         engine.apply(rows(["q"], ids[:5], weights=weights[:5], producer="p", sequence=2))
         assert engine.release("q")[0].record["value"] == pytest.approx(55 / 1000)
+
+
+@pytest.mark.parametrize("known", [{}, KNOWN], ids=["cells", "universe"])
+def test_live_counts_go_on_over_restarts(
+    tmp_path: Path, transport: InProcessTwoPartyTransport, known: dict[str, Any]
+) -> None:
+    """Every answer counts all users so far, whichever process gives it; more answers than declared are refused."""
+    config = read_config(asked(tmp_path, "COUNT(DISTINCT user)", {**known, "releases": 6}))
+    (plan,) = plan_all(config)
+    assert type(plan.algorithm).__name__.startswith("SharedContinual")
+    assert "a tree of noise over the changes of their number" in explain(config).text()
+    assert "at release 3" in explain(config).text()
+    for number in range(6):
+        with open_engine(config, transport=transport, zero_noise=True) as engine:
+            engine.apply(rows(["q"], np.arange(50 * number, 50 * number + 90), producer="p", sequence=number))
+            value = engine.release("q")[0].record["value"]
+            assert value == pytest.approx(50 * number + 90, rel=1e-9 if known else 0.02)
+            if number == 5:
+                with pytest.raises(BudgetExhausted):
+                    engine.release("q")
 
 
 def test_two_machines_cap_every_users_rows_exactly(tmp_path: Path, transport: InProcessTwoPartyTransport) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from panstream.algorithms.secret_shared.capped_counts import SharedHeavyCount
 from panstream.algorithms.secret_shared.continual import SharedContinual
+from panstream.algorithms.secret_shared.continual_presence import SharedContinualDensity
 from panstream.algorithms.secret_shared.presence import SharedDensity
 from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, _weights
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
@@ -35,6 +36,7 @@ WIDE = 0.05  # epsilon: two draws are hardly ever the same
 DENSITY = SharedDensity(universe=64, epsilon=WIDE, releases=2, count=True)
 HEAVY = SharedHeavyCount(universe=64, epsilon=WIDE, releases=2, crop=2)
 TICKS = SharedContinual(statistic="ContinualCount", options={"epsilon": WIDE, "horizon": 8}, radices=(2, 2, 2))
+LIVE = SharedContinualDensity(universe=64, epsilon=WIDE, releases=8, count=True, radices=(2, 2, 2))
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +166,7 @@ def finish(directory: Path, statistic: SharedStatistic, victim: Victim, at: int 
     return transport, failed
 
 
-@pytest.mark.parametrize("statistic", [DENSITY, HEAVY, TICKS], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("statistic", [DENSITY, HEAVY, TICKS, LIVE], ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("victim", ["front", "a", "b"])
 def test_an_answer_has_one_value_wherever_a_step_fails(
     tmp_path: Path, statistic: SharedStatistic, victim: Victim

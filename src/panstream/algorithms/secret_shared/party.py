@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.secret_shared.ring import Bits, Numbers, SeedExpander
-from panstream.algorithms.secret_shared.running_sums import Rule
+from panstream.algorithms.secret_shared.rules import Rule
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.errors import BudgetExhausted, TwoPartyError
 from panstream.primitives.memory.scratch import wipe

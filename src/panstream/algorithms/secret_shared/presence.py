@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithms.continual.noise_sum_tails import half_width
+from panstream.algorithms.continual.noise_sum_tails import NoiseParts, half_width, noise_variance
 from panstream.algorithms.density.graph_density import GraphDensity
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.density.presence import Presence, PresenceBatch
@@ -110,16 +110,9 @@ class SharedDistinct(SharedStatistic):
         rest: dict[str, Any] = {"epsilon": epsilon, "releases": releases, "key": key, "hash": hash}
         if expected is None and memory is None:
             return cls(**rest)
-        cells = 8 * (memory or _DEFAULT_MEMORY)
-        users = float(expected or 1e6)
         noise = 2 * shared_law(epsilon, releases).variance
-
-        def worst(levels: int) -> float:
-            law = _moments(cells // levels, levels, noise)
-            return max(law.relative_error(users), law.relative_error(_HEADROOM * users) / _HEADROOM_ERROR)
-
-        levels = min(range(1, 25), key=worst)
-        return cls(buckets=cells // levels, levels=levels, **rest)
+        levels, _ = best_layout(8 * (memory or _DEFAULT_MEMORY), float(expected or 1e6), noise)
+        return cls(buckets=8 * (memory or _DEFAULT_MEMORY) // levels, levels=levels, **rest)
 
     @property
     def law(self) -> DiscreteLaplace:
@@ -137,14 +130,17 @@ class SharedDistinct(SharedStatistic):
         """Return the rule of bits that are counted level by level."""
         return OverwrittenBits(cells=self.table.cells, rows=self.levels, noise=self.law, releases=self.releases)
 
-    @property
-    def moments(self) -> LevelMoments:
-        """Return the moments of the empty cells on every level, with both machines' noise."""
-        return _moments(self.buckets, self.levels, 2 * self.law.variance, self.table.law.decoder)
+    def noise_variance(self, number: int) -> float:
+        """Return the variance of both machines' noise in the ``number``-th answer."""
+        return 2 * self.law.variance
 
-    def relative_error(self, users: float) -> float:
-        """Return the standard error of the count at ``users``, divided by ``users``."""
-        return self.moments.relative_error(users)
+    def moments(self, number: int = 1) -> LevelMoments:
+        """Return the moments of the empty cells on every level, with both machines' noise."""
+        return level_moments(self.buckets, self.levels, self.noise_variance(number), self.table.law.decoder)
+
+    def relative_error(self, users: float, number: int = 1) -> float:
+        """Return the standard error of the count at ``users`` in the ``number``-th answer, divided by ``users``."""
+        return self.moments(number).relative_error(users)
 
     def batch(self, ids: Any) -> ItemBatch:
         """Check ids of any kind."""
@@ -170,11 +166,12 @@ class SharedDistinct(SharedStatistic):
         ones = np.array(opened, np.float64)
         decoder = self.table.law.decoder
         empty = decoder.zero * (self.buckets - ones) + decoder.one * ones
-        return Likelihood(self.moments, empty).estimate(self.claim(), tuple(opened))
+        return Likelihood(self.moments(number), empty).estimate(self.claim(), tuple(opened))
 
-    def expected_estimate(self, users: float) -> Estimate:
-        """Return the answer in which every level is as full as expected after ``users`` users."""
-        return Likelihood(self.moments, self.moments.at(users)[0]).estimate(self.claim(), ())
+    def expected_estimate(self, users: float, number: int = 1) -> Estimate:
+        """Return the ``number``-th answer in which every level is as full as expected after ``users`` users."""
+        moments = self.moments(number)
+        return Likelihood(moments, moments.at(users)[0]).estimate(self.claim(), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,11 +237,15 @@ class SharedDensity(SharedStatistic):
         """Return the rule of one bit per user, all counted together."""
         return OverwrittenBits(cells=self.plain.cells, noise=self.law, releases=self.releases)
 
-    def standard_error(self, users: float) -> float:
-        """Return the standard error in users, which does not depend on how many are present."""
+    def noise_parts(self, number: int) -> tuple[NoiseParts, float]:
+        """Return both machines' draws in the ``number``-th answer, and the variance of other errors."""
         coins = self.plain.law  # p0 = 0 and p1 = 1 where cells are exact
-        tossed = self.plain.cells * coins.p1 * coins.p0 if self.noisy else 0.0
-        return math.sqrt(tossed + 2 * self.law.variance) / self._gap
+        return ((2.0, self.law),), self.plain.cells * coins.p1 * coins.p0 if self.noisy else 0.0
+
+    def standard_error(self, users: float, number: int = 1) -> float:
+        """Return the standard error in users, which does not depend on how many are present."""
+        parts, other = self.noise_parts(number)
+        return math.sqrt(noise_variance(parts) + other) / self._gap
 
     @property
     def _gap(self) -> float:
@@ -277,26 +278,27 @@ class SharedDensity(SharedStatistic):
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
         """Return the fraction of users that are present, or their number."""
         baseline = self.plain.law.p0 * self.plain.cells if self.noisy else 0.0
-        return self._read((opened[0] - baseline) / self._gap, tuple(opened))
+        return self._read((opened[0] - baseline) / self._gap, tuple(opened), number)
 
-    def expected_estimate(self, users: float) -> Estimate:
-        """Return the answer if ``users`` are present and all draws were 0."""
-        return self._read(min(users, float(self.plain.cells)), ())
+    def expected_estimate(self, users: float, number: int = 1) -> Estimate:
+        """Return the ``number``-th answer if ``users`` are present and all draws were 0."""
+        return self._read(min(users, float(self.plain.cells)), (), number)
 
-    def _read(self, users: float, released: tuple[int, ...]) -> Estimate:
+    def _read(self, users: float, released: tuple[int, ...], number: int) -> Estimate:
         size = 1.0 if self.count else float(self.plain.cells)
 
         def rule(level: float) -> tuple[float, float]:
             if self.noisy:
                 half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error(users)
             else:
-                half = half_width(level, ((2.0, self.law),))
+                parts, other = self.noise_parts(number)
+                half = half_width(level, parts, other)
             return (users - half) / size, (users + half) / size
 
         return Estimate.clipped(
             users / size,
             (0.0, self.plain.cells / size),
-            standard_error=self.standard_error(users) / size,
+            standard_error=self.standard_error(users, number) / size,
             claim=self.claim(),
             name=self._name,
             released=released,
@@ -356,8 +358,21 @@ def _packed(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 @lru_cache(maxsize=256)
-def _moments(buckets: int, levels: int, noise: float, decoder: Decoder = _EXACT) -> LevelMoments:
+def level_moments(buckets: int, levels: int, noise: float, decoder: Decoder = _EXACT) -> LevelMoments:
+    """Return the moments of the empty cells of a bitmap, with noise of that variance on every level."""
     return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise)
+
+
+def best_layout(cells: int, users: float, noise: float) -> tuple[int, float]:
+    """Return into how many levels to divide exact cells, and the relative error at ``users``, or a bound of it."""
+
+    def worst(levels: int) -> float:
+        law = level_moments(cells // levels, levels, noise)
+        return max(law.relative_error(users), law.relative_error(_HEADROOM * users) / _HEADROOM_ERROR)
+
+    errors = {levels: worst(levels) for levels in range(1, 25)}
+    levels = min(errors, key=lambda levels: errors[levels])
+    return levels, errors[levels]
 
 
 def draw_cells(

@@ -5,20 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.tree_shape import node_draws
 from panstream.algorithms.secret_shared.ring import SUMS, Bits, Numbers, Ring, SeedExpander
-from panstream.algorithms.secret_shared.share_rules import (
-    Dealt,
-    OverwrittenBits,
-    PendingReveal,
-    SaturatingCounters,
-    draw_noise,
-)
+from panstream.algorithms.secret_shared.share_rules import Dealt, PendingReveal, draw_noise
 from panstream.errors import InvalidParameter
 from panstream.primitives.kernels.algorithms.least_squares_tree import draws_needed
 from panstream.primitives.kernels.algorithms.secret_shared_tree import FRACTION, answer_wide, close_slot, open_nodes
@@ -28,7 +22,6 @@ from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 _NO_BYTES = np.empty(0, np.uint8)
 _MAX_BITS = 127  # of a signed number modulo 2**128
 _SUM_BITS = 50  # of a sum, above the fractional bits of its noise
-_MAX_SHARE_BYTES = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +30,7 @@ class NoisyRunningSums:
 
     Each machine adds its own draw to its own share of a node's noise when the node opens; the step's re-randomisation
     masks it. So no noise is drawn for an answer, and none is stored in the clear. ``change`` is added to the totals.
+    Without ``totals`` there is the noise only, and nothing to add to.
     """
 
     width: int
@@ -44,6 +38,7 @@ class NoisyRunningSums:
     noise: DiscreteLaplace
     releases: int
     ring: Ring = SUMS
+    totals: bool = True
     unit: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +51,7 @@ class NoisyRunningSums:
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         levels = len(self.radices)
         max_radix = max(self.radices[:-1], default=1)
-        return (self.width, 2), (levels, max_radix, self.width, 2), (levels, self.width, 2)
+        return (self.width if self.totals else 0, 2), (levels, max_radix, self.width, 2), (levels, self.width, 2)
 
     @property
     def size(self) -> int:
@@ -137,8 +132,9 @@ class NoisyRunningSums:
     def hold_answer(
         self, expander: SeedExpander, dealt: Dealt | None, released: int, rng: NoiseSource
     ) -> PendingReveal:
-        """Draw the noise of the nodes that open when this slot closes; none do after the last."""
-        last = released + 1 == self.releases
+        """Draw the noise of the nodes that open when this slot closes; none do after the last slot of the tree."""
+        # The answer also uses nodes that open with it, so the last answer of a tree with room for more draws them too.
+        last = released + 1 == math.prod(self.radices)
         count = 0 if last else int(draws_needed(self.digits(released), np.array(self.radices), 1)) * self.width
         return PendingReveal((), draw_noise(count, self.noise, rng), released)
 
@@ -155,6 +151,8 @@ class NoisyRunningSums:
         if held.noise.size:
             self._open(level, siblings, held.noise)
         out = self.ring.zeros(self.width)
+        if not self.totals:
+            total = self.ring.zeros(self.width)
         done, rest, _ = _weights(self.radices, tuple(digits.tolist()))
         answer_wide(total, siblings, complete, digits, radices, done, rest, self.ring.small, out)
         return out
@@ -209,39 +207,3 @@ def _folds(radices: tuple[int, ...]) -> NDArray[np.int64]:
         spread = radices[level - 1] * draws[level - 1]
         folds[level] = round((1 << FRACTION) * spread / (spread + 1.0))
     return folds
-
-
-Rule: TypeAlias = OverwrittenBits | NoisyRunningSums
-"""How a state is shared and updated; `SaturatingCounters` is a kind of `OverwrittenBits`."""
-_RULES: dict[str, type[Rule]] = {
-    "overwritten": OverwrittenBits,
-    "moved": SaturatingCounters,
-    "summed": NoisyRunningSums,
-}
-
-
-def rule_from_parameters(kind: str, parameters: dict[str, Any]) -> Rule:
-    """Return the rule that public parameters received from another process describe.
-
-    Raises:
-        InvalidParameter: There is no such rule, or its parameters are out of range.
-    """
-    try:
-        # Checked before anything is drawn or allocated: sampling with a negative decay rate would not terminate.
-        if not all(_is_size(value) for name, value in parameters.items() if name not in ("noise", "radices")):
-            raise TypeError
-        if not all(_is_size(radix) for radix in parameters.get("radices", ())):
-            raise TypeError
-        noise = parameters["noise"]
-        if noise is not None and not (type(noise) is int and 0 < noise < 1 << 62):
-            raise TypeError
-        rule: Rule = _RULES[kind](**{**parameters, "noise": DiscreteLaplace(noise)})
-        if rule.size > _MAX_SHARE_BYTES:
-            raise TypeError
-    except (AttributeError, KeyError, TypeError):
-        raise InvalidParameter(f"no rule is called {kind!r} with these parameters") from None
-    return rule
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 40

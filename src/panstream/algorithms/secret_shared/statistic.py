@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from panstream.algorithms.secret_shared.running_sums import Rule
+from panstream.algorithms.secret_shared.rules import Rule
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.core.estimate import Estimate
 from panstream.errors import NotSupported

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from panstream.algorithms.secret_shared.party import StateShare
-from panstream.algorithms.secret_shared.running_sums import rule_from_parameters
+from panstream.algorithms.secret_shared.rules import rule_from_parameters
 from panstream.errors import StoreDamaged
 
 _FORMAT = 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.secret_shared.party import Kind, StepTask, deal
 from panstream.algorithms.secret_shared.ring import Keystream
-from panstream.algorithms.secret_shared.running_sums import Rule, rule_from_parameters
+from panstream.algorithms.secret_shared.rules import Rule, rule_from_parameters
 from panstream.algorithms.secret_shared.share_rules import Dealt
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.distributed.two_party.messages import pack, task_to_json, unpack

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.secret_shared.party import StepTask
-from panstream.algorithms.secret_shared.running_sums import rule_from_parameters
+from panstream.algorithms.secret_shared.rules import rule_from_parameters
 from panstream.errors import InvalidBytes, TwoPartyError, translate_errors
 from panstream.primitives.container import MAX_MESSAGE_HEADER, MESSAGE, read_container, to_pieces
 

@@ -111,6 +111,7 @@ class QueryConfig:
     delta: float = option(typed(float), 0.0)  # for counts of rows, and what is computed from them: Gaussian noise
     max_item_bytes: int | None = option(integer(1, 1024))  # for an open domain: longer names are truncated
     contributions: int | None = option(integer(1, 1 << 40))  # rows of one user that are protected together
+    changes: int | None = option(integer(1, 1 << 20))  # times that one user comes or leaves, on two machines
     bounded_by: BoundedBy | None = option(one_of(*get_args(BoundedBy)))  # what bounds the rows of one user
     counter: str = option(one_of(*CODES), ROW)  # the kind of rows that senders number, if they bound their rows
     unit: Protected | None = option(one_of(*get_args(Protected)))  # what is protected; a user unless given

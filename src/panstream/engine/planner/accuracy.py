@@ -21,6 +21,7 @@ from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.algorithms.secret_shared.capped_counts import SharedCroppedSum, SharedHeavyCount
 from panstream.algorithms.secret_shared.continual import SharedContinual
+from panstream.algorithms.secret_shared.continual_presence import SharedContinualDensity, SharedContinualDistinct
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.algorithms.turnstile.block_counter import BlockCounter
 from panstream.core.estimate import Estimate, format_number
@@ -75,6 +76,12 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
             (f"at release {tick:,}, with {size:,.0f} users", _half_width(algorithm.expected_estimate(tick, size)))
             for tick in _ticks(plan)
         ]
+    if isinstance(algorithm, SharedContinualDensity | SharedContinualDistinct):
+        size = query.expected or _universe(plan) or _USERS
+        return [
+            (f"at release {tick:,}, with {size:,} users", _half_width(algorithm.expected_estimate(size, tick)))
+            for tick in _ticks(plan)
+        ]
     if isinstance(algorithm, Tree | SharedContinual):
         return [
             (f"at release {tick:,}", _half_width(_expected_answer(plan, output, tick, 0.0))) for tick in _ticks(plan)
@@ -123,6 +130,9 @@ def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
     if isinstance(algorithm, SetBitCounter):
         expected: Estimate = algorithm.expected_estimate(last, size)
     else:
+        if isinstance(algorithm, SharedContinualDensity | SharedContinualDistinct):
+            expected = algorithm.expected_estimate(size, last)
+            return plan.answer(output, expected, lambda what: expected)
         cropped = isinstance(algorithm, BlockCounter | SharedCroppedSum) and not isinstance(algorithm, SharedHeavyCount)
         expected = algorithm.expected_estimate(size * algorithm.crop if cropped else size)
     return plan.answer(output, expected, lambda what: expected)

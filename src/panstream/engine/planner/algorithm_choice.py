@@ -59,6 +59,8 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
     _check_ids(query, stream)
     _check_horizon(query, stream)
     check_sender_bound(query, stream)
+    if query.changes is not None and not (stream.machines and kind is Aggregate.DENSITY and stream.weight is not None):
+        raise InvalidParameter("changes is for DENSITY(user) with a weight column on two machines")
     if kind.of_users:
         if query.delta and stream.machines:
             raise InvalidParameter("delta is for one machine: what two machines count has Laplace noise")

@@ -11,6 +11,11 @@ from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.algorithms.secret_shared.capped_counts import SharedCappedSum, SharedCroppedSum, SharedHeavyCount
 from panstream.algorithms.secret_shared.continual import SharedContinual
+from panstream.algorithms.secret_shared.continual_presence import (
+    SharedContinualDensity,
+    SharedContinualDistinct,
+    beats_paying,
+)
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.sql.parser import Aggregate
@@ -34,20 +39,31 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
     if kind is Aggregate.DENSITY:
         if universe is None:
             raise InvalidParameter("DENSITY needs universe, the known population")
-        return SharedDensity(universe=universe, deletions=stream.weight is not None, **bits), _why(noisy)
+        deletions = stream.weight is not None
+        if not noisy and (not deletions or query.changes) and beats_paying(query.epsilon, releases, query.changes or 1):
+            changes = query.changes or 1
+            live = SharedContinualDensity(universe=universe, deletions=deletions, changes=changes, **common)
+            return live, f"{_why(noisy)}; {_LIVE}"
+        pays = _PAYS if deletions and releases > 1 and not noisy and not query.changes else ""
+        return SharedDensity(universe=universe, deletions=deletions, **bits), _why(noisy) + pays
     if kind is Aggregate.COUNT_DISTINCT:
         if stream.weight is not None:
             raise InvalidParameter(
                 "COUNT(DISTINCT user) with deletions needs counters modulo a prime, which two machines cannot "
                 "hold as shares: ask for DENSITY, or use one machine"
             )
+        live_counts = not noisy and beats_paying(query.epsilon, releases)
         if universe is not None:
+            if live_counts:
+                return SharedContinualDensity(universe=universe, count=True, **common), f"{_why(noisy)}; {_LIVE}"
             return SharedDensity(universe=universe, count=True, **bits), _why(noisy)
         size: dict[str, Any] = {"expected": query.expected, "memory": query.memory, "hash": query.hash}
         if noisy:
             one = DistinctCount(**common, **size, mergeable=True).algorithm
             assert isinstance(one, Bitmap)  # since no universe is known
             return SharedDistinct(buckets=one.buckets, levels=one.levels, hash=query.hash, **bits), f"a noisy {_TABLE}"
+        if live_counts:
+            return SharedContinualDistinct.sized(**common, **size), f"an exact {_TABLE}; {_LIVE}"
         return SharedDistinct.sized(**common, **size), f"an exact {_TABLE}"
     if noisy:
         raise InvalidParameter(_EXACT_ONLY.format(kind.value))
@@ -118,7 +134,7 @@ def two_party_summary(plans: Sequence[Any], lateness: float, cells: str) -> list
         states = plan.max_state_bytes(lateness) // plan.algorithm.rule.size
         dealt += states * rule.dealt_size(answers=False)
         answers = max(answers, rule.dealt_size(answers=True))
-        sent += states * (0 if isinstance(plan.algorithm, SharedContinual) else rule.size)
+        sent += states * (0 if isinstance(plan.algorithm, SharedContinual) else rule.dealt_size(answers=False) // 2)
     return [
         "two machines: any number of looks at one of them at a time loses nothing beyond the answers",
         "  front end    sees rows in flight and the answers, nothing else; run it on neither machine",
@@ -130,6 +146,8 @@ def two_party_summary(plans: Sequence[Any], lateness: float, cells: str) -> list
     ]
 
 
+_LIVE = "a tree of noise over the changes of their number, so that an answer is not paid for one by one"
+_PAYS = "; every answer is paid for: declare changes, the most times that one user comes or leaves, for a smaller error"
 _TABLE = "bitmap as shares; ids of any kind are hashed to its cells"
 _EXACT_ONLY = (
     '{} cannot be stored with cells = "noisy", which is for bits of presence (COUNT(DISTINCT user), DENSITY): its '

@@ -77,7 +77,7 @@ class ConfigExplanation:
             return None
         stream = replace(self.config.stream, machines=())
         try:
-            one = plan_query(replace(plan.config, bounded_by=None), stream, plan.claim.locations)
+            one = plan_query(replace(plan.config, bounded_by=None, changes=None), stream, plan.claim.locations)
             (size_label, error), (_, single_error) = (expected_errors(variant)[-1] for variant in (plan, one))
         except ConfigError:
             return None

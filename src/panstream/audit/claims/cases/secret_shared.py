@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from panstream.algorithms.secret_shared.counted_bits import NoisyBitCounts
 from panstream.algorithms.secret_shared.party import Kind
 from panstream.algorithms.secret_shared.ring import Ring
-from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums, Rule
+from panstream.algorithms.secret_shared.rules import Rule
+from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums
 from panstream.algorithms.secret_shared.share_rules import Dealt, OverwrittenBits, SaturatingCounters
 from panstream.audit.claims.case import Case, ExactLoss
 from panstream.audit.claims.cases._secret_shared_variants import (
@@ -109,6 +111,20 @@ def _sum(ticks: int, modulus: int = 3) -> NoisyRunningSums:
     return NoisyRunningSums(width=1, radices=(ticks,), noise=_NOISE, releases=ticks, ring=Ring(modulus, wide=True))
 
 
+def _live(ticks: int, noise: DiscreteLaplace = _NOISE) -> NoisyBitCounts:
+    return NoisyBitCounts(cells=1, radices=(ticks,), noise=noise, releases=ticks, ring=Ring(2))
+
+
+def _all_or_handed_over() -> list[frozenset[Look]]:
+    """Return the looks at the first participant at all times, and those at it until a tick and at the other after."""
+    return [
+        looks
+        for looks in covered_looks(4)
+        if {who for who, period, number in looks if period == "epoch" and number <= 2} == {"A"}
+        and len({who for who, period, number in looks if period == "epoch" and number >= 3}) == 1
+    ]
+
+
 _ADDED = (np.zeros(1, np.int64),), (np.ones(1, np.int64),)
 _ARRIVES = (np.zeros(1, np.uint8),), (np.full(1, 2, np.uint8),)
 
@@ -124,6 +140,8 @@ def _sound() -> Iterator[Case]:
         ("sums", _CAPPED, _Measure(_of(_sum(1, 2)), ("rows", "idle", "answers"), _ADDED)),
         ("a step taken again", _CAPPED, _Measure(_bits(Retried, modulus=2), _RETRY, present, _around_a_retry())),
         ("a tick taken again", _CAPPED, _Measure(_of(_sum(1, 2), Retried), _RETRY, _ADDED, _around_a_retry())),
+        ("live counts, one tick", _CAPPED, _Measure(_of(_live(1)), ("rows", "answers"), present)),
+        ("live counts", 2 * _CAPPED, _Measure(_of(_live(2)), _RETRY, present, _all_or_handed_over())),
         ("sums, two ticks", _CAPPED, _Measure(_of(_sum(2, 2)), ("rows", "answers", "answers"), _ADDED)),
     ):
         yield Case(name=f"Two machines, {name}", kind="production", claimed=claimed, exact=measure)
@@ -209,6 +227,11 @@ def _mistakes() -> Iterator[Case]:
     yield case(
         "Noise used again for other rows", "a retry that draws no noise and has other rows",
         _bits(ReusedNoise, 2, 2), "rows-answers-rows-answers", watched, claimed=2 * _CAPPED,
+    )  # fmt: skip
+    yield case(
+        "Half of the noise in the nodes of a live count", "nodes charged for one machine's draw of twice the rate",
+        _of(_live(1, DiscreteLaplace.at_most(2 * math.log(2)))), "rows-answers", [(a, "step", 1), (a, "step", 2)],
+        claimed=_CAPPED,
     )  # fmt: skip
     yield case(
         "Noisy cells, both machines twice", "two epochs in which both machines are seen", _bits(Noisy), "rows-rows",
