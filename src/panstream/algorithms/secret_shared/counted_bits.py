@@ -148,7 +148,8 @@ def _whole(numbers: Numbers, unit: int, ring: Ring, *, first: bool) -> Numbers:
     if ring != SUMS:
         assert unit == 0, "a small ring has no fractions"
         return numbers[:, 0]
-    low, high = numbers[:, 0], numbers[:, 1]
+    low = numbers[:, 0]
+    high = numbers[:, 1]
     if unit:
         half = (1 << (unit - 1)) - (not first)
         ring.add(numbers, np.array([[half & _WORD, half >> 64]] * len(numbers), np.uint64))

@@ -65,9 +65,7 @@ class StreamConfig:
     time: str | None = option(typed(str))  # column of event time; arrival time if absent
     time_zone: str = option(read_time_zone, "UTC")  # of windows that are units of the calendar
     lateness: float = option(Section.duration, 0.0)  # seconds that a row may be late
-    max_ahead: float | None = option(
-        duration_or_keyword("any", None), 3600.0
-    )  # seconds a row may be ahead of the clock
+    max_ahead: float | None = option(duration_or_keyword("any", None), 3600.0)  # seconds ahead of the clock
     max_clock_jump: float = option(Section.duration, 3600.0)  # seconds that the system clock may jump ahead
     max_clock_gap: float = option(Section.duration, 7 * 86400.0)  # seconds between two processes with a trusted clock
     on_bad_row: Literal["skip", "stop"] = option(one_of("skip", "stop"), "skip")
