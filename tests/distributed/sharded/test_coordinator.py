@@ -16,7 +16,7 @@ from panstream.distributed.sharded._transport import InProcessShardTransport, Sh
 from panstream.engine.rows.row_batch import QuerySelection, RowBatch
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.intrusions import CopyTime
-from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
+from panstream.errors import BadRowError, BudgetExhausted, NotSupported, StoreError, StoreLocked
 from tests.engine.runtime.streams import config, question
 from tests.zero_noise import ZeroNoiseSource
 

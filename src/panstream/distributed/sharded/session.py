@@ -25,7 +25,6 @@ from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources.input_files import expand_paths
 from panstream.errors import InvalidParameter, NotSupported
 
-
 _LIVE_SOURCES = ("redis://", "rediss://", "unix://", "kafka://")
 
 
