@@ -104,7 +104,7 @@ def test_an_event_moves_into_the_noise_of_its_nodes(
 ) -> None:
     """For every slot there are h draws of one machine that make up for an event, in every answer, exactly.
 
-    Also where the last answer closes a node of a tree that has room for more: it uses nodes that open with it.
+    Also where the last answer closes a node and the tree is not over: it uses nodes that open with it.
     """
     rule = NoisyRunningSums(width=1, radices=radices, noise=NONE, releases=ticks)
 

@@ -133,7 +133,7 @@ class NoisyRunningSums:
         self, expander: SeedExpander, dealt: Dealt | None, released: int, rng: NoiseSource
     ) -> PendingReveal:
         """Draw the noise of the nodes that open when this slot closes; none do after the last slot of the tree."""
-        # The answer also uses nodes that open with it, so the last answer of a tree with room for more draws them too.
+        # The answer also uses nodes that open with it, so the last answer draws them too, unless the tree is over.
         last = released + 1 == math.prod(self.radices)
         count = 0 if last else int(draws_needed(self.digits(released), np.array(self.radices), 1)) * self.width
         return PendingReveal((), draw_noise(count, self.noise, rng), released)
