@@ -78,11 +78,67 @@ def test_the_page_shows_all_marginals_and_warns_when_it_is_exact(model: Path, tm
         text = page.read_text()
         seen = Page()
         seen.feed(text)
-        assert seen.tags.count("svg") == 14
-        assert "script" not in seen.tags
+        assert seen.tags.count("svg") == 13 + 3  # columns, the budget, two maps of pairs
+        assert seen.tags.count("details") == 13 + 3
+        assert not {"script", "link", "iframe"} & set(seen.tags)
         assert ("do not publish" in text) == bool(real)
         assert ("mean distance, two-way" in text) == bool(real)
-        assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+        assert "://" not in text
+
+
+def test_the_report_of_a_model_needs_no_rows(model: Path, tmp_path: Path) -> None:
+    """What it says of pairs and rare values follows from the noisy tables in the model file."""
+    page = tmp_path / "report.html"
+    assert "may be published" in run("report", model, "--out", page).output
+    text = page.read_text()
+    for words in (
+        "beside the noisy tables of 8,000 records",
+        "one-way tables",
+        "choosing the structure",
+        "Cramér's V".replace("'", "&#x27;"),
+        "noisy tables, whose noise is part of it",
+        "cannot be told from noise",
+        "What not to use it for",
+    ):
+        assert words in text, words
+    shares = [float(share) for share in re.findall(r"<td class=n>([\d.]+) %</td></tr>", text)[:3]]
+    assert math.isclose(sum(shares), 100.0, abs_tol=0.2)
+    _, about = _read_model(model)
+    noisiest = max(sigma for _, sigma in about["one_way"])
+    assert f"below about {math.ceil(2 * noisiest):,} records" in text
+    assert all(0 <= far <= 1 and one < other for one, other, _, far in about["two_way"])
+    exact = run("report", model, "--out", page, "--real", ROWS)
+    assert "not private" in exact.output
+    assert "This page is not private" in page.read_text()
+
+
+@pytest.mark.parametrize("size", [1, 40])
+def test_a_report_of_one_column_and_of_many(size: int, tmp_path: Path) -> None:
+    """One column has no pairs; forty have a map that scrolls."""
+    names = [f"c{number:02}" for number in range(size)]
+    table = tmp_path / "t.csv"
+    table.write_text(
+        ",".join(names) + "\n" + "".join(f"{','.join('ab'[row % 2] for _ in names)}\n" for row in range(300))
+    )
+    domain = tmp_path / "domain.toml"
+    domain.write_text("".join(f'{name} = ["a", "b", "<b>"]\n' for name in names))
+    run(
+        "fit",
+        table,
+        "--domain",
+        domain,
+        "--epsilon",
+        5,
+        "--method",
+        "tree",
+        "--out",
+        tmp_path / "m.json",
+        "--no-ledger",
+    )
+    run("report", tmp_path / "m.json", "--out", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert ("Pairs of columns" in text) == (size > 1)
+    assert "<b>\n" not in text and "&lt;b&gt;" in text
 
 
 @pytest.mark.slow

@@ -1,87 +1,106 @@
-"""Compare synthetic rows with the model's noisy tables, at no cost, or with the real rows: exact, and not private."""
+"""Compare a model or synthetic rows with the model's noisy tables, at no cost, or with the real rows: not private."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.planning.tables import format_table
-from panstream.models.networks.contingency import Comparison, compare, contingency, total_variation
+from panstream.cli.commands._synth_charts import Marginal
+from panstream.errors import InvalidParameter
+from panstream.models.networks.contingency import contingency, pairwise, total_variation
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
-from panstream.models.networks.noisy_tables import posterior_mean_counts
+from panstream.models.networks.noisy_tables import NoisyTable, posterior_mean_counts
 from panstream.models.networks.records import Records
-from panstream.models.networks.svg import to_svg
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; max-width: 1080px; margin: 2rem auto;
-  padding: 0 1rem }
-h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-.figures { display: flex; flex-wrap: wrap; gap: 1rem }
-.figures div { border: 1px solid #d7dde5; border-radius: 6px; padding: .6rem 1rem }
-.figures b { display: block; font-size: 1.3rem }
-.warning { background: #fff3d6; border: 1px solid #d9a514; border-radius: 6px; padding: .6rem 1rem }
-table { border-collapse: collapse } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top }
-td.n { text-align: right }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 1.2rem }
-svg { width: 100%; height: auto }
-.key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 1rem; border-radius: 2px }
-"""
-_MAX_BARS = 15
-_MAX_PAIRS = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Panel:
-    """One attribute: its labels, its reference shares, its synthetic shares, and their distance."""
-
-    name: str
-    labels: Sequence[str]
-    reference: NDArray[np.float64]
-    synthetic: NDArray[np.float64]
-    distance: float
-    ordered: bool = False  # the labels have an order of their own, as bins have
+_PURPOSES = {"marginals": "one-way tables", "structure": "choosing the structure", "tables": "two-way tables"}
 
 
 class Evaluation:
-    """The comparison of synthetic rows with a reference, as text, JSON or HTML."""
+    """The comparison of a model, or of synthetic rows, with a reference, as text, JSON or figures of a report.
+
+    Args:
+        network: The model.
+        about: Its metadata, as ``panstream synth fit`` writes it.
+        synthetic: Synthetic rows; without them the model itself is compared.
+        real: The real rows; without them the model's own noisy tables are the reference.
+    """
 
     def __init__(
-        self, network: BayesianNetwork | Mixture, about: dict[str, Any], synthetic: Records, real: Records | None
+        self,
+        network: BayesianNetwork | Mixture,
+        about: dict[str, Any],
+        synthetic: Records | None,
+        real: Records | None,
     ) -> None:
+        if any(rows is not None and not len(rows) for rows in (synthetic, real)):
+            raise InvalidParameter("both tables must have at least one record")
         self.network = network
         self.about = about
         self.real = real
-        self.comparison: Comparison | None = compare(real, synthetic) if real is not None else None
-        self.panels = [self._panel(attribute, synthetic) for attribute in range(len(network.domain))]
-        self.bits = network.cross_entropy(real if real is not None else synthetic)
+        self._synthetic = synthetic
+        self.panels = [self._panel(attribute) for attribute in range(len(network.domain))]
 
-    def _panel(self, index: int, synthetic: Records) -> _Panel:
+    @property
+    def has_rows(self) -> bool:
+        """Return whether rows are compared, and not the model itself."""
+        return self._synthetic is not None
+
+    @property
+    def tree(self) -> BayesianNetwork:
+        """Return the network, or the tree nearest to a mixture."""
+        return self.network.nearest_tree() if isinstance(self.network, Mixture) else self.network
+
+    def _panel(self, index: int) -> Marginal:
         attribute = self.network.domain.attributes[index]
-        shares = contingency(synthetic, (index,)) / max(len(synthetic), 1)
+        rows = self._synthetic
+        shares = self.network.marginal((index,)) if rows is None else contingency(rows, (index,)) / len(rows)
         reference = self._reference(index)
-        return _Panel(
+        return Marginal(
             name=attribute.name,
             labels=attribute.labels,
             reference=reference,
             synthetic=shares,
             distance=total_variation(reference, shares),
-            ordered=attribute.bins is not None,
+            ordered=attribute.bins is not None or _are_ascending(attribute.labels),
         )
 
     def _reference(self, attribute: int) -> NDArray[np.float64]:
         if self.real is not None:
-            return np.asarray(contingency(self.real, (attribute,)) / max(len(self.real), 1))
+            return np.asarray(contingency(self.real, (attribute,)) / len(self.real))
         noisy = self.about["one_way"][attribute]
         if noisy is None:
             return self.network.marginal((attribute,))
         records = int(self.about["records"])
         return posterior_mean_counts(np.array(noisy[0], float) / records, max(float(noisy[1]), 0.5) / records)
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """The shares of all pairs in the rows, or in the model."""
+        if self._synthetic is not None:
+            return _pair_shares(self._synthetic)
+        return {pair: self.network.marginal(pair) for pair in itertools.combinations(range(len(self.panels)), 2)}
+
+    @cached_property
+    def two_way_mean(self) -> float | None:
+        """The mean distance of pairs from the real rows; None without these."""
+        if self.real is None:
+            return None
+        distances = self.pair_distances()
+        return float(np.nanmean(distances)) if len(self.panels) > 1 else self.panels[0].distance
+
+    @cached_property
+    def bits(self) -> float | None:
+        """The cross entropy of the real rows, else of the synthetic ones, in bits per row; None without rows."""
+        rows = self.real if self.real is not None else self._synthetic
+        return None if rows is None else self.network.cross_entropy(rows)
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -93,9 +112,11 @@ class Evaluation:
         spent = f"{claim['epsilon']}" + (f", δ = {claim['delta']:g}" if claim["delta"] else "")
         one = float(np.mean([panel.distance for panel in self.panels]))
         figures = [("ε spent", spent), ("mean distance, one-way", f"{one:.4f}")]
-        if self.comparison is not None:
-            figures.append(("mean distance, two-way", f"{self.comparison.mean_two_way:.4f}"))
-        return [*figures, (self._names[1], f"{self.bits:.3f} bits per row")]
+        if self.two_way_mean is not None:
+            figures.append(("mean distance, two-way", f"{self.two_way_mean:.4f}"))
+        if self.bits is not None:
+            figures.append((self._names[1], f"{self.bits:.3f} bits per row"))
+        return figures
 
     def text(self) -> str:
         """Return figures and distances as plain text."""
@@ -110,60 +131,89 @@ class Evaluation:
             "claim": self.about["claim"],
             "private": self.real is None,
             "one_way": {panel.name: panel.distance for panel in self.panels},
-            "two_way_mean": self.comparison.mean_two_way if self.comparison is not None else None,
+            "two_way_mean": self.two_way_mean,
             "bits_per_row": self.bits,
         }
 
-    def page(self, warning: str | None) -> str:
-        """Return the report as HTML; ``warning`` is shown at its top."""
-        title = "Synthetic data report"
-        reference = "real rows" if self.real is not None else "noisy one-way tables of the model"
-        boxes = "".join(f"<div>{escape(name)}<b>{escape(value)}</b></div>" for name, value in self.figures())
-        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self.about["words"])
-        grid = "".join(f"<figure style='margin:0'>{_bars(panel)}</figure>" for panel in self.panels)
-        two_way = {} if self.comparison is None else self.comparison.two_way
-        worst = "".join(
-            f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td class=n>{distance:.4f}</td></tr>"
-            for (one, other), distance in sorted(two_way.items(), key=lambda item: -item[1])[:_MAX_PAIRS]
-        )
-        parts = [
-            f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>",
-            f"<h1>{title}</h1>",
-            f"<p class=warning role=note>{escape(warning)}</p>" if warning else "",
-            f"<div class=figures>{boxes}</div><h2>What was promised</h2><table>{rows}</table>",
-            f"<h2>Marginals side by side</h2><p class=key><span style='background:#8a97a8'></span>{reference}"
-            f"<span style='background:#1f6fb4'></span>synthetic</p><div class=grid>{grid}</div>",
-            f"<h2>Pairs that differ most</h2><table><tr><th>one</th><th>other</th><th>distance</th></tr>{worst}</table>"
-            if worst
-            else "",
-            f"<h2>The network</h2>{to_svg(self.network)}</html>",
-        ]
-        return "\n".join(part for part in parts if part)
+    def budget_shares(self) -> list[tuple[str, float]]:
+        """Return what the budget was spent on, with its share of all that was spent."""
+        parts = {name.removeprefix("rho of "): float(loss) for name, loss in self.about["claim"]["parts"].items()}
+        total = math.fsum(parts.values())
+        return [(_PURPOSES.get(name, name), loss / total) for name, loss in parts.items() if loss]
+
+    def measured(self) -> list[tuple[str, int, float, float]]:
+        """Return the kinds of noisy tables, how many there are, and the least and the largest noise of a cell."""
+        one_way = [noisy[1] for noisy in self.about["one_way"] if noisy is not None]
+        two_way = [sigma for _, _, sigma, _ in self.about.get("two_way", [])]
+        kinds = (("one column", one_way), ("two columns", two_way))
+        return [(name, len(sigmas), min(sigmas), max(sigmas)) for name, sigmas in kinds if sigmas]
+
+    def dependence(self) -> NDArray[np.float64]:
+        """Return Cramér's V of all pairs in the lower triangle, NaN elsewhere."""
+        return self._triangle({pair: _cramers_v(table) for pair, table in self._pairs.items()})
+
+    def pair_distances(self) -> NDArray[np.float64]:
+        """Return the distances of pairs in the lower triangle: from the real rows, or the model's from noisy tables."""
+        if self.real is None:
+            return self._triangle({(one, other): far for one, other, _, far in self.about.get("two_way", [])})
+        real = _pair_shares(self.real)
+        return self._triangle({pair: total_variation(table, real[pair]) for pair, table in self._pairs.items()})
+
+    def _triangle(self, values: dict[tuple[int, int], float]) -> NDArray[np.float64]:
+        triangle = np.full((len(self.panels), len(self.panels)), np.nan)
+        for (one, other), value in values.items():
+            triangle[max(one, other), min(one, other)] = value
+        return triangle
+
+    def rare_values(self) -> list[tuple[str, list[str]]]:
+        """Return by attribute the values whose noisy count is below twice its noise."""
+        rare = []
+        for panel, noisy in zip(self.panels, self.about["one_way"], strict=True):
+            if noisy is not None:
+                low = [label for label, count in zip(panel.labels, noisy[0], strict=True) if count < 2 * noisy[1]]
+                rare.append((panel.name, low))
+        return [(name, labels) for name, labels in rare if labels]
+
+    def smallest_group(self) -> int:
+        """Return twice the noise of a cell of one column: the smallest count that stands out from it."""
+        return math.ceil(2 * max((high for name, _, _, high in self.measured() if name == "one column"), default=1.0))
 
 
-def _bars(panel: _Panel) -> str:
-    """Return one attribute's bars as SVG, in order or most frequent first; the rest is summed up in one bar."""
-    order = np.arange(panel.reference.size) if panel.ordered else np.argsort(-panel.reference, kind="stable")
-    shown = order[:_MAX_BARS] if order.size > _MAX_BARS + 1 else order
-    rows = [
-        (panel.labels[index], float(panel.reference[index]), float(panel.synthetic[index])) for index in shown.tolist()
-    ]
-    if shown.size < order.size:
-        rest = order[shown.size :]
-        rows.append((f"{rest.size} others", float(panel.reference[rest].sum()), float(panel.synthetic[rest].sum())))
-    largest = max(max(reference, synthetic) for _, reference, synthetic in rows) or 1.0
-    height = 30 + 22 * len(rows)
-    lines = [
-        f"<svg viewBox='0 0 400 {height}' role=img aria-label='{escape(panel.name, quote=True)}' font-size='11' "
-        f"font-family='system-ui, sans-serif'><text x=0 y=14 font-size=13 font-weight=600>{escape(panel.name)}</text>"
-        f"<text x=400 y=14 text-anchor=end fill='#5b6776'>distance {panel.distance:.4f}</text>"
-    ]
-    for number, (label, reference, synthetic) in enumerate(rows):
-        top = 24 + 22 * number
-        short = label if len(label) <= 18 else label[:17] + "…"
-        for offset, share, colour in ((0, reference, "#8a97a8"), (8, synthetic, "#1f6fb4")):
-            width = max(205.0 * share / largest, 0.0)
-            lines.append(f"<rect x=142 y={top + offset} width={width:.1f} height=7 fill='{colour}'></rect>")
-        lines.append(f"<text x=136 y={top + 11} text-anchor=end>{escape(short)}</text>")
-        lines.append(f"<text x=400 y={top + 11} text-anchor=end fill='#5b6776'>{100 * synthetic:.1f} %</text>")
-    return "".join(lines) + "</svg>"
+def pair_summary(
+    network: BayesianNetwork | Mixture, tables: tuple[NoisyTable, ...], records: int
+) -> list[tuple[int, int, float, float]]:
+    """Return for every measured pair its noise and how far the model is from the noisy table: all may be published.
+
+    Args:
+        network: The model.
+        tables: The noisy tables.
+        records: The number of records.
+    """
+    summary: dict[tuple[int, ...], tuple[float, float]] = {}
+    for table in sorted(tables, key=lambda table: -table.sigma):  # of repeated tables, that with the least noise
+        if len(table.attributes) == 2 and table.views is None:
+            noise = max(table.sigma, 0.5) / records
+            shares = posterior_mean_counts(np.asarray(table.counts, float).reshape(-1) / records, noise)
+            model = network.marginal(table.attributes)
+            summary[table.attributes] = (table.sigma, total_variation(shares.reshape(model.shape), model))
+    return [(one, other, *summary[one, other]) for one, other in sorted(summary)]
+
+
+def _are_ascending(labels: Sequence[str]) -> bool:
+    """Return whether categories are numbers from low to high, but for those that stand for no value."""
+    numbers = [float(label) for label in labels if label.removeprefix("-").replace(".", "", 1).isdigit()]
+    return len(numbers) >= max(2, len(labels) - 1) and numbers == sorted(numbers)
+
+
+def _pair_shares(records: Records) -> dict[tuple[int, int], NDArray[np.float64]]:
+    if len(records.domain) < 2:
+        return {}
+    return {pair: table / len(records) for pair, table in pairwise(records).items()}
+
+
+def _cramers_v(table: NDArray[np.float64]) -> float:
+    """Return Cramér's V: 0 if the two attributes are independent, 1 if one determines the other."""
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0))
+    filled = expected > 0
+    square = float((table[filled] ** 2 / expected[filled]).sum()) - 1.0
+    return math.sqrt(max(square, 0.0) / max(min(table.shape) - 1, 1))

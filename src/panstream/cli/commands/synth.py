@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Synthetic tables with differential privacy.", no_args_is_help=True)
 
-_EXACT = (
-    "Compared with the real rows: these figures are exact, no claim covers them. Keep this page with the rows; "
-    "do not publish it."
-)
-
-
 _KINDS = ("int", "double", "bool", "string")
 
 
@@ -253,7 +247,7 @@ def _evaluate(
     real: Annotated[
         Path | None, typer.Option(help="The real rows: exact figures, which no claim covers. Not for publication.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with pictures to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the page of panstream synth report to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare synthetic rows with the noisy tables in the model, or with the real rows."""
@@ -266,10 +260,12 @@ def _evaluate(
         truth = Records.load(real, network.domain) if real is not None else None
         result = Evaluation(network, about, synthetic_records, truth)
         if html is not None:
-            html.write_text(result.page(_EXACT if truth is not None else None), encoding="utf-8")
+            from panstream.cli.commands._synth_report import report_page
+
+            html.write_text(report_page(result), encoding="utf-8")
         typer.echo(json.dumps(result.to_json(), indent=2) if as_json else result.text())
         if truth is not None:
-            typer.echo(_EXACT, err=True)
+            typer.echo("Compared with the real rows: these figures are exact, no claim covers them.", err=True)
 
 
 def _open_bins(domain: Domain) -> list[str]:
@@ -284,6 +280,39 @@ def _open_bins(domain: Domain) -> list[str]:
     return [
         f"numbers in an open-ended bin are written as its edge, in {', '.join(names)}; tail = ... spreads those above"
     ] * bool(names)
+
+
+@app.command("report")
+def _report(
+    model: Annotated[Path, typer.Argument(help="A model file written by panstream synth fit.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    synthetic: Annotated[
+        Path | None, typer.Option(help="Show this synthetic table instead of what the model expects.")
+    ] = None,
+    real: Annotated[
+        Path | None,
+        typer.Option(
+            help="Compare with the real rows instead of the noisy tables. Exact: no claim covers it, and the page says "
+            "so at its top. Not for publication."
+        ),
+    ] = None,
+) -> None:
+    """Write one HTML page about a model: what it promises, what was measured, how close it is, what it is not for.
+
+    Without --real it reads the model only: it costs no privacy and may be published. The page loads nothing from
+    elsewhere; it has columns beside the noisy tables, all pairs as a map, and tables of the numbers behind pictures.
+    """
+    with exit_codes():
+        from panstream.cli.commands._synth_evaluation import Evaluation
+        from panstream.cli.commands._synth_report import report_page
+        from panstream.models.networks.records import Records
+
+        network, about = _read_model(model)
+        rows = _rows_or_labels(synthetic, network.domain) if synthetic is not None else None
+        truth = Records.load(real, network.domain) if real is not None else None
+        out.write_text(report_page(Evaluation(network, about, rows, truth)), encoding="utf-8")
+        note = "exact, not private: do not publish it" if truth is not None else "may be published"
+        typer.echo(f"{out}: one page, {len(network.domain)} columns; {note}")
 
 
 def _rows_or_labels(path: Path, domain: Any) -> Records:
@@ -315,6 +344,7 @@ def _write_model(path: Path, learned: LearnedNetwork) -> None:
     """Write network, claim and noisy one-way tables: everything in the file may be published."""
     import numpy as np
 
+    from panstream.cli.commands._synth_evaluation import pair_summary
     from panstream.models.networks.serialization import to_json
 
     one_way: dict[int, list[Any]] = {}
@@ -326,6 +356,7 @@ def _write_model(path: Path, learned: LearnedNetwork) -> None:
         "words": learned.claim.rows(),
         "records": learned.records,
         "one_way": [one_way.get(attribute) for attribute in range(len(learned.network.domain))],
+        "two_way": pair_summary(learned.network, learned.tables, learned.records),
         **({"notes": list(learned.notes)} if learned.notes else {}),
     }
     path.write_text(to_json(learned.network, about), encoding="utf-8")
