@@ -26,7 +26,7 @@ from panstream.audit.memory.two_party import (
     TLS_LOG,
     TLS_SECRETS,
     Instrument,
-    Party,
+    PartyProcess,
     ask,
     scan_options,
     send_traffic,
@@ -137,7 +137,7 @@ def drill_recorded_machines(*, ids: int = 2_000, hardened: bool = True) -> Drill
 
 
 def _scan_held_step(
-    parties: dict[str, Party], peer: DrillClient, log: _SecretLog, options: dict[str, Any]
+    parties: dict[str, PartyProcess], peer: DrillClient, log: _SecretLog, options: dict[str, Any]
 ) -> dict[str, ScanReport]:
     """Hold a step while machine a has everything in hand, and search all three for what was recorded."""
     log.toggle_hold("a")

@@ -84,7 +84,7 @@ class ServerSettings:
     format: str | None = None  # of those files
 
 
-class _TlsServer:
+class _ListeningServer:
     """A server that is ready to run; it calls ``started`` with its address."""
 
     def __init__(
@@ -240,7 +240,7 @@ def make_server(
     accept_time: bool = False,
     on_started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
-) -> _TlsServer:
+) -> _ListeningServer:
     """Open the stream, with ``engine`` if given, and bind the socket; no request is answered before the server runs.
 
     Raises:
@@ -260,13 +260,13 @@ def make_server(
         opened.declare(*ingestion_paths(settings.follow, follow=True))
         return opened
 
-    server: _TlsServer
+    server: _ListeningServer
     access = Authenticator.load(settings.tokens, settings.host)
     tls = _tls_context(settings)
     listening = _listen(settings)
     try:
         service = Service(config, open_engine, ended=lambda: server.stop(), limits=settings.limits)
-        server = _TlsServer(service, access, settings, tls, listening, on_started)
+        server = _ListeningServer(service, access, settings, tls, listening, on_started)
     except BaseException:
         listening.close()
         raise

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.server.website.page_check import Finding, check_html, check_page
+from panstream.server.website.page_check import PageFinding, check_html, check_page
 from tests.server.server_live import Live, served, write_config
 from tests.server.website.test_beacons import beacon, counted
 
@@ -79,7 +79,7 @@ def tag(live: Live, pages: Pages) -> str:
     return pages.text
 
 
-def faults(findings: list[Finding]) -> list[str]:
+def faults(findings: list[PageFinding]) -> list[str]:
     return [finding.text for finding in findings if finding.state == "fault"]
 
 

@@ -83,7 +83,7 @@ step = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class PartyProcess:
     """One of the three processes, and the files and directories that it writes."""
 
     process: subprocess.Popen[bytes]
@@ -200,7 +200,7 @@ def start_parties(
     *,
     hardened: bool,
     instrument_for: InstrumentFor = lambda name: contextlib.nullcontext(Instrument()),
-) -> tuple[dict[str, Party], DrillClient]:
+) -> tuple[dict[str, PartyProcess], DrillClient]:
     """Start b, a and the front end; call it before any id is made, which the processes would inherit."""
     ports = {name: _free_port() for name in "ab"}
     (directory / "panstream.toml").write_text(_CONFIG.format(stream=control, **ports))
@@ -212,7 +212,7 @@ def start_parties(
         *("serve", "panstream.toml", "--port", "0", "--tokens", "tokens"),
         *("--certificate", identity.certificate.name, "--private-key", identity.key.name),
     ]
-    parties: dict[str, Party] = {}
+    parties: dict[str, PartyProcess] = {}
     port = 0
     for name, command in commands.items():
         extra = [] if hardened else ["--no-hardening"]
@@ -237,13 +237,15 @@ def _party_command(name: str, stream: str, ports: dict[str, int]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _process(directory: Path, name: str, command: Sequence[str], instrument_for: InstrumentFor) -> Iterator[Party]:
+def _process(
+    directory: Path, name: str, command: Sequence[str], instrument_for: InstrumentFor
+) -> Iterator[PartyProcess]:
     out = f"{name}.out"
     with instrument_for(name) as instrument:
         environment = {VARIABLE: "0", **instrument.environment}  # a scan cannot read secret memory
         words = [*instrument.arguments, *command]
         with running_process(directory, out, words, environment, instrument.descriptors) as process:
-            yield Party(process, (directory / name.partition(" ")[0], directory / out))
+            yield PartyProcess(process, (directory / name.partition(" ")[0], directory / out))
 
 
 def _free_port() -> int:

@@ -49,14 +49,14 @@ _ROUNDS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _QueryStates:
     """One [[query]]: the queries for its states, by window."""
 
     name: str
     windows: tuple[tuple[QueryConfig, ...], ...]
 
     @classmethod
-    def of_states(cls, name: str, queries: Sequence[QueryConfig]) -> _Question:
+    def of_states(cls, name: str, queries: Sequence[QueryConfig]) -> _QueryStates:
         return cls(name, tuple(zip(*((query, *query.later) for query in queries), strict=True)))
 
     @property
@@ -91,7 +91,7 @@ def divide_person_budget(config: Config) -> Config:
                 "out of the person's total, so it has no share of it"
             )
     questions = [
-        _Question.of_states(name, list(queries))
+        _QueryStates.of_states(name, list(queries))
         for name, queries in groupby(undivided, key=lambda query: query.statement)
     ]
     tables = LossTables(config, person.epsilon, len(questions))
@@ -149,7 +149,7 @@ def _account(config: Config, tables: LossTables) -> Account:
     return account
 
 
-def _reasons(question: _Question, choice: Choice, tables: LossTables) -> tuple[str, ...]:
+def _reasons(question: _QueryStates, choice: Choice, tables: LossTables) -> tuple[str, ...]:
     """Return why a question is not asked in each of the windows that it cannot take."""
     texts = []
     for rejected in choice.rejected:

@@ -55,7 +55,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """A table of a report; the first column is text, the others are figures."""
 
     title: str
@@ -69,7 +69,7 @@ class PeriodReport:
     """A report: a title and tables."""
 
     title: str
-    tables: list[Table]
+    tables: list[ReportTable]
     notes: list[str]
 
     def to_markdown(self) -> str:
@@ -149,7 +149,7 @@ def make_report(
     earlier = _midnight(begin.astimezone(zone).date() - timedelta(days=DAYS[period]), zone)
     numbers: dict[str, tuple[str, ...]] = {}
     narrowest: dict[str, float] = {}
-    lists: list[Table] = []
+    lists: list[ReportTable] = []
     for query in queries:
         published = [by_series.get(series, []) for series in query.series]
         if any("items" in release or "group" in release for series in published for release in series):
@@ -161,7 +161,7 @@ def make_report(
                 narrowest[name] = width
     named = Figure(value=0.0, low=0.0, high=0.0, begin=begin, end=end).days(zone)
     head = ("", "number", "95% interval", "days", "change from as long before")
-    tables = [Table("Figures", head, list(numbers.values()))] if numbers else []
+    tables = [ReportTable("Figures", head, list(numbers.values()))] if numbers else []
     notes = [
         "Every figure was published with noise, which protects those who are counted; 95 of 100 intervals hold the "
         "true one. A change is named only if noise alone could not make it."
@@ -240,7 +240,7 @@ def _change(now: Figure, before: Figure | None, *, sure: bool) -> str:
 
 def _listed(
     query: ReportedQuery, published: list[list[Mapping[str, Any]]], begin: datetime, end: datetime, zone: ZoneInfo
-) -> list[Table]:
+) -> list[ReportTable]:
     """Return the table of a list of names, or of groups; none without an answer."""
     newest = [[entry for entry in series if _span(entry)[1] <= end][-1:] for series in published]
     latest = [entry for series in newest for entry in series]
@@ -264,7 +264,7 @@ def _listed(
     if len(rows) > _SHOWN:
         note = f"and {len(rows) - _SHOWN:,} more"
     title = f"{query.name[0].upper()}{query.name[1:]}, {_figure_days(latest[0], zone)}"
-    return [Table(title, ("name", "number", "95% interval"), shown, note)]
+    return [ReportTable(title, ("name", "number", "95% interval"), shown, note)]
 
 
 def _figure(release: Mapping[str, Any]) -> Figure:

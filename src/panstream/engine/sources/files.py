@@ -45,7 +45,7 @@ from panstream.engine.sources.formats.parquet.file import ParquetFile
 from panstream.engine.sources.input_files import (
     Format,
     InputFile,
-    Table,
+    LakeTable,
     expand_paths,
     file_tables,
     marker_prefix,
@@ -172,7 +172,7 @@ class FileSource(_PathSource):
             self._sizes = [file.size for file in self._files]
         refuse_changed(self._files, self._applied)
 
-    def _mark(self, table: Table, position: int) -> RowBatch:
+    def _mark(self, table: LakeTable, position: int) -> RowBatch:
         """Return a batch without rows, which stores that a snapshot is being read (1) or counted (2)."""
         batch = RowBatch.none(self._schema)
         batch.producer = table.marker

@@ -61,7 +61,7 @@ class InputFile:
     name: str
     values: Mapping[str, str | None] = field(default_factory=dict)
     field_ids: Mapping[str, int] = field(default_factory=dict)
-    table: Table | None = None
+    table: LakeTable | None = None
 
     @property
     def producer(self) -> str:
@@ -79,7 +79,7 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class LakeTable:
     """A Delta or Iceberg table at one snapshot; ``root`` is its directory or address."""
 
     name: str
@@ -107,7 +107,7 @@ class _Listed:
     from_directory: bool = False
     values: Mapping[str, str | None] = field(default_factory=dict)
     field_ids: Mapping[str, int] = field(default_factory=dict)
-    table: Table | None = None
+    table: LakeTable | None = None
 
 
 def format_from_name(path: Path | PurePosixPath) -> Format | None:
@@ -265,7 +265,7 @@ def _files_below(
         }
         return [_plain(path, relative, f"{root}/{relative}", from_directory=True) for relative, path in shown.items()]
     snapshot = read_snapshot(kind, below, name, pinned.get(name))
-    table = Table(name=name, kind=kind, snapshot=snapshot.id, root=root)
+    table = LakeTable(name=name, kind=kind, snapshot=snapshot.id, root=root)
     return [
         _Listed(
             path=file.path,
@@ -296,7 +296,7 @@ def _glob_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(expression))
 
 
-def file_tables(files: Iterable[InputFile]) -> list[Table]:
+def file_tables(files: Iterable[InputFile]) -> list[LakeTable]:
     """Return the tables that files are part of, each once."""
     return list({file.table.name: file.table for file in files if file.table is not None}.values())
 

@@ -28,7 +28,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PageFinding:
     """One line of the report."""
 
     state: State
@@ -36,7 +36,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _HttpAnswer:
     status: int
     headers: Mapping[str, str]  # names in lower case
     body: str
@@ -65,7 +65,7 @@ class _Tags(HTMLParser):
             self.referrer = values.get("content", "")
 
 
-def check_page(url: str) -> list[Finding]:
+def check_page(url: str) -> list[PageFinding]:
     """Fetch a page and check it.
 
     Args:
@@ -74,13 +74,13 @@ def check_page(url: str) -> list[Finding]:
     try:
         answer = _request("GET", url)
     except OSError as error:
-        return [Finding("fault", f"the page cannot be fetched: {_reason(error)}")]
+        return [PageFinding("fault", f"the page cannot be fetched: {_reason(error)}")]
     if answer.status != 200:
-        return [Finding("fault", f"the page answers with status {answer.status}")]
-    return [Finding("ok", f"page: {answer.url}"), *check_html(answer.body, answer.url, answer.headers)]
+        return [PageFinding("fault", f"the page answers with status {answer.status}")]
+    return [PageFinding("ok", f"page: {answer.url}"), *check_html(answer.body, answer.url, answer.headers)]
 
 
-def check_html(text: str, url: str, headers: Mapping[str, str] | None = None) -> list[Finding]:
+def check_html(text: str, url: str, headers: Mapping[str, str] | None = None) -> list[PageFinding]:
     """Check the text of a page.
 
     Args:
@@ -91,97 +91,99 @@ def check_html(text: str, url: str, headers: Mapping[str, str] | None = None) ->
     return list(_findings(text, url, headers or {}))
 
 
-def _findings(text: str, url: str, headers: Mapping[str, str]) -> Iterator[Finding]:
+def _findings(text: str, url: str, headers: Mapping[str, str]) -> Iterator[PageFinding]:
     tags = _Tags()
     tags.feed(text)
     if not tags.scripts:
         wanted = f'<script defer src="https://YOUR-SERVER{SCRIPT}"></script>'
-        yield Finding("fault", f"no tag: the page has no script whose address ends with {SCRIPT}; add {wanted}")
+        yield PageFinding("fault", f"no tag: the page has no script whose address ends with {SCRIPT}; add {wanted}")
         return
     tag = tags.scripts[0]
     script = urljoin(urljoin(url, tags.base), tag["src"])
-    yield Finding("ok", f"tag: {script}")
+    yield PageFinding("ok", f"tag: {script}")
     if len(tags.scripts) > 1:
-        yield Finding("fault", f"the tag is there {len(tags.scripts)} times, and every one counts: keep one")
+        yield PageFinding("fault", f"the tag is there {len(tags.scripts)} times, and every one counts: keep one")
     yield from _hindrances(tags, tag, script, url, headers)
     yield from _server(script, _origin(url))
 
 
 def _hindrances(
     tags: _Tags, tag: Mapping[str, str], script: str, url: str, headers: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[PageFinding]:
     """Yield what would keep a browser from running the script or from sending."""
     if tag.get("type", "").lower() == "module":
-        yield Finding("fault", 'type="module": a module cannot tell where it came from, so it would not run; remove it')
+        yield PageFinding(
+            "fault", 'type="module": a module cannot tell where it came from, so it would not run; remove it'
+        )
     if "defer" not in tag and "async" not in tag:
-        yield Finding("note", "without defer, the page waits for the script")
+        yield PageFinding("note", "without defer, the page waits for the script")
     if tag.get("data-counter") == "off":
-        yield Finding("note", 'data-counter="off": browsers number nothing until panstream.counter(true) is called')
+        yield PageFinding("note", 'data-counter="off": browsers number nothing until panstream.counter(true) is called')
     if url.startswith("https:") and script.startswith("http:") and urlsplit(script).hostname not in _LOCAL:
-        yield Finding("fault", "the page is https and the script http: browsers do not load it")
+        yield PageFinding("fault", "the page is https and the script http: browsers do not load it")
     policies = [*tags.policies, headers.get("content-security-policy", "")]
     for wanted, directive in ((script, "script-src"), (urljoin(script, "v1/beacon"), "connect-src")):
         for policy in policies:
             if not _allows(policy, directive, wanted, url):
-                yield Finding("fault", f"Content-Security-Policy: {directive} must allow {_origin(script)}")
+                yield PageFinding("fault", f"Content-Security-Policy: {directive} must allow {_origin(script)}")
     referrer = tags.referrer or headers.get("referrer-policy", "").split(",")[-1].strip()
     if "no-referrer" in (referrer.lower(), tag.get("referrerpolicy", "").lower()):
-        yield Finding(
+        yield PageFinding(
             "fault", "Referrer-Policy: no-referrer hides the page's origin, so beacons are refused; use same-origin"
         )
 
 
-def _server(script: str, origin: str) -> Iterator[Finding]:
+def _server(script: str, origin: str) -> Iterator[PageFinding]:
     """Yield what the server of the script answers to a page of this origin."""
     beacon = urljoin(script, PATH.removeprefix("/"))
     try:
         answer = _request("GET", script)
         if answer.status != 200:
-            yield Finding("fault", f"the script answers with status {answer.status}")
+            yield PageFinding("fault", f"the script answers with status {answer.status}")
             return
         if "javascript" not in answer.headers.get("content-type", "") or "v1/beacon" not in answer.body:
-            yield Finding("fault", "what is served as the script is not panstream's: does the proxy pass it on?")
+            yield PageFinding("fault", "what is served as the script is not panstream's: does the proxy pass it on?")
             return
-        yield Finding("ok", "script: served")
+        yield PageFinding("ok", "script: served")
         preflight = {"Origin": origin, "Access-Control-Request-Method": "POST"}
         answer = _request("OPTIONS", beacon, headers=preflight)
         allowed = answer.headers.get("access-control-allow-origin", "")
         if answer.status == 403:
-            yield Finding(
+            yield PageFinding(
                 "fault", f"origin {origin} is not declared: add it to [web] origins, and start the server again"
             )
             return
         if answer.status >= 300 or allowed not in (origin, "*"):
-            yield Finding(
+            yield PageFinding(
                 "fault",
                 f"CORS: the server answers {answer.status} and allows {allowed or 'no origin'}, not {origin}; the "
                 "proxy must pass OPTIONS and the Origin header on",
             )
             return
-        yield Finding("ok", f"origin {origin}: allowed")
+        yield PageFinding("ok", f"origin {origin}: allowed")
         headers = {"Origin": origin, "Content-Type": "text/plain;charset=UTF-8", **_NOT_COUNTED}
         answer = _request("POST", beacon, body=_TEST, headers=headers)
         if answer.status != 204:
-            yield Finding("fault", f"a beacon answers with status {answer.status}; 204 was expected")
+            yield PageFinding("fault", f"a beacon answers with status {answer.status}; 204 was expected")
             return
-        yield Finding("ok", "test beacon: taken, and not counted, since it asks not to be (Sec-GPC, DNT)")
+        yield PageFinding("ok", "test beacon: taken, and not counted, since it asks not to be (Sec-GPC, DNT)")
         answer = _request("POST", beacon, body=_TEST, headers={**headers, "Origin": _STRANGER})
         if answer.status != 403:
-            yield Finding(
+            yield PageFinding(
                 "fault", f"a page of another origin gets {answer.status}, not 403: does a proxy change Origin?"
             )
         answer = _request("GET", urljoin(script, "privacy"))
         if answer.status == 200:
-            yield Finding("ok", f"page for visitors: {answer.url}")
+            yield PageFinding("ok", f"page for visitors: {answer.url}")
         else:
-            yield Finding(
+            yield PageFinding(
                 "note", f"/privacy answers with status {answer.status}: let the proxy pass it on, and link to it"
             )
     except OSError as error:
-        yield Finding("fault", f"the server of the script cannot be reached: {_reason(error)}")
+        yield PageFinding("fault", f"the server of the script cannot be reached: {_reason(error)}")
 
 
-def _request(method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> _Answer:
+def _request(method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> _HttpAnswer:
     request = urllib.request.Request(
         url, body, {"User-Agent": "panstream web --check", **(headers or {})}, method=method
     )
@@ -193,7 +195,7 @@ def _request(method: str, url: str, body: bytes | None = None, headers: Mapping[
         raise OSError(f"it answers nothing that is HTTP ({type(error).__name__})") from None
     with answer:
         text = answer.read(_MAX_PAGE).decode("utf-8", "replace")
-        return _Answer(
+        return _HttpAnswer(
             answer.status, {name.lower(): value for name, value in answer.headers.items()}, text, answer.url or url
         )
 
