@@ -1,22 +1,24 @@
 """Errors and coverage of RETENTION: overlaps of two windows, and shares over 13, for five kinds of visitors.
 
-    python -m benchmarks.accuracy.retention [RUNS] [USERS] [EPSILON]
+    python -m benchmarks.accuracy.retention [--runs 200] [--users 5000] [--epsilon 2.66] [--seed SEED] [--two-machines]
 
-For every kind and lags 1 and 4: the root mean squared error of the overlap of the last windows over the error that is
-stated, the coverage of its 95% intervals, and the same of the share over 13 windows. The released numbers are drawn
-from the law of the shipped coins; tests/algorithms/continual_users compares the shipped steps with it.
+On one machine, or for `SharedRetention` on two. For every kind and lags 1 and 4: the root mean squared error of the
+overlap of the last windows over the error that is stated, the coverage of its 95% intervals, and the same of the share
+over 13 windows. The released numbers are drawn from the law of the shipped coins; tests/algorithms/continual_users
+compares the shipped steps with it.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual_users import RetainedBitmap
 from panstream.algorithms.continual_users.retention_counts import RetentionCounts
+from panstream.algorithms.secret_shared.retention import SharedRetention
 from panstream.privacy.bitmap_loss import level_rates
 
 LAGS = 4
@@ -48,13 +50,14 @@ def visits(kind: str, users: int, windows: int, rng: np.random.Generator) -> lis
     return [np.concatenate([loyal, np.arange(loyal.size, users) + (w + 1) * users]) for w in range(windows)]
 
 
-def released(algorithm: RetainedBitmap, sets: list[Ids], rng: np.random.Generator) -> RetentionCounts:
+def released(algorithm: RetainedBitmap | SharedRetention, sets: list[Ids], rng: np.random.Generator) -> RetentionCounts:
     """Draw the released numbers of all windows, newest first, with a new hash."""
     buckets = algorithm.table.buckets
-    levels = algorithm.levels
+    levels = algorithm.table.levels
     lags = algorithm.lags
     cohorts = algorithm.cohorts
     law = algorithm.table.law
+    shared = isinstance(algorithm, SharedRetention)
     size = 1 + max(int(ids.max(initial=0)) for ids in sets)
     chances = level_rates(buckets, levels) * buckets
     cells = rng.choice(levels, size, p=chances) * buckets + rng.integers(0, buckets, size)
@@ -62,25 +65,33 @@ def released(algorithm: RetainedBitmap, sets: list[Ids], rng: np.random.Generato
     for ids in reversed(sets):
         occupied = np.zeros(levels * buckets, bool)
         occupied[cells[ids]] = True
-        bits.append(rng.random(levels * buckets) < np.where(occupied, law.p1, law.p0))
+        bits.append(occupied if shared else rng.random(levels * buckets) < np.where(occupied, law.p1, law.p0))
 
     def noisy(counts: list[Ids], kappa: float) -> Ids:
         table = np.array(counts)
         rate = -math.expm1(-kappa)
-        return table + rng.geometric(rate, table.shape) - rng.geometric(rate, table.shape)
+        for _ in range(2 if shared else 1):  # machines that draw
+            table = table + rng.geometric(rate, table.shape) - rng.geometric(rate, table.shape)
+        return table
 
     def per_level(chosen: NDArray[np.bool_]) -> Ids:
         return chosen.reshape(levels, buckets).sum(axis=1)
 
+    compare = np.logical_xor if shared else np.logical_and
     ones = noisy([per_level(window) for window in bits], algorithm.rates.of_count)
-    pairs = [per_level(bits[c] & bits[c + lag]) for c in range(cohorts) for lag in range(1, lags + 1)]
-    both = noisy(pairs, algorithm.rates.of_pair).reshape(cohorts, lags, levels)
-    return RetentionCounts(algorithm.model, ones, both, len(sets))
+    pairs = [per_level(compare(bits[c], bits[c + lag])) for c in range(cohorts) for lag in range(1, lags + 1)]
+    compared = noisy(pairs, algorithm.rates.of_pair).reshape(cohorts, lags, levels)
+    if not isinstance(algorithm, SharedRetention):
+        return RetentionCounts(algorithm.model, ones, compared, len(sets))
+    numbers = np.zeros((cohorts + lags, 1 + lags, levels), np.int64)
+    numbers[:, 0] = ones
+    numbers[:cohorts, 1:] = compared
+    return algorithm.counts(numbers.ravel().tolist(), len(sets))
 
 
-def measure(kind: str, algorithm: RetainedBitmap, runs: int) -> list[str]:
+def measure(kind: str, algorithm: RetainedBitmap | SharedRetention, runs: int, seed: int) -> list[str]:
     """Return one line for each of two lags."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     windows = algorithm.cohorts + algorithm.lags
     sets = visits(kind, round(algorithm.expected), windows, rng)
     sizes = {lag: [len(np.intersect1d(sets[-1 - c - lag], sets[-1 - c])) for c in range(13)] for lag in (1, LAGS)}
@@ -111,14 +122,25 @@ def measure(kind: str, algorithm: RetainedBitmap, runs: int) -> list[str]:
 
 def main() -> None:
     """Print one line per kind of visitors, lag and answer."""
-    arguments = sys.argv[1:] + ["200", "5000", "2.66"][len(sys.argv) - 1 :]
-    runs = int(arguments[0])
-    users = int(arguments[1])
-    epsilon = float(arguments[2])
-    algorithm = RetainedBitmap(epsilon=epsilon, expected=users, lags=LAGS, cohorts=13)
-    print(f"{users:,} users a window, epsilon {epsilon:g}, epsilon_state {algorithm.epsilon_state:.3g}, {runs} runs")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.retention")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--users", type=int, default=5_000)
+    parser.add_argument("--epsilon", type=float, default=2.66)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--two-machines", action="store_true")
+    arguments = parser.parse_args()
+    users = arguments.users
+    epsilon = arguments.epsilon
+    layout = {"epsilon": epsilon, "expected": users, "lags": LAGS, "cohorts": 13}
+    if arguments.two_machines:
+        algorithm: RetainedBitmap | SharedRetention = SharedRetention(horizon=520, **layout)
+        how = f"two machines, {algorithm.table.levels} x {algorithm.table.buckets:,} cells"
+    else:
+        algorithm = RetainedBitmap(**layout)
+        how = f"epsilon_state {algorithm.epsilon_state:.3g}"
+    print(f"{users:,} users a window, epsilon {epsilon:g}, {how}, {arguments.runs} runs")
     for kind in KINDS:
-        print("\n".join(measure(kind, algorithm, runs)), flush=True)
+        print("\n".join(measure(kind, algorithm, arguments.runs, arguments.seed)), flush=True)
 
 
 if __name__ == "__main__":

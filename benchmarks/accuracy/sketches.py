@@ -1,8 +1,8 @@
 """Errors and coverage of published sketches: overlaps against the Fisher bound, unions of days, and two real streams.
 
-    python -m benchmarks.accuracy.sketches pairs [RUNS]
-    python -m benchmarks.accuracy.sketches unions [RUNS]
-    python -m benchmarks.accuracy.sketches files NASA_TSV RETAIL_PARQUET [RUNS]
+    python -m benchmarks.accuracy.sketches pairs [--runs RUNS] [--seed SEED]
+    python -m benchmarks.accuracy.sketches unions [--runs RUNS] [--seed SEED]
+    python -m benchmarks.accuracy.sketches files NASA_TSV RETAIL_PARQUET [--runs RUNS] [--seed SEED]
 
 The long form has 2,000 runs. Published cells are drawn from the law of the shipped coins, a new hash for every run;
 tests/algorithms/distinct/test_sketch.py compares the shipped steps with it. The Fisher bound is that of all counts of
@@ -11,9 +11,9 @@ patterns of cells, for fixed users.
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import math
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -41,7 +41,7 @@ def published(sets: list[Ids], buckets: int, epsilon: float, rng: np.random.Gene
     for ids in sets:
         occupied = np.zeros(LEVELS * buckets, bool)
         occupied[cells[ids]] = True
-        bits = rng.random(occupied.size) < np.where(occupied, pi1, pi0)
+        bits = rng.random(occupied.size, np.float32) < np.where(occupied, np.float32(pi1), np.float32(pi0))
         sketches.append(
             Sketch(
                 bits=pack_bits(bits.astype(np.uint8)).tobytes(),
@@ -95,9 +95,8 @@ def summarise(draw: Callable[[], tuple[Estimate, float]], runs: int) -> tuple[fl
     return math.sqrt(squares / runs), inside / runs
 
 
-def pairs(runs: int) -> None:
+def pairs(runs: int, rng: np.random.Generator) -> None:
     """Print error and coverage of overlaps of two sets of 1e3 to 1e5 users."""
-    rng = np.random.default_rng(SEED)
     print(f"{runs} runs\n  users  overlap  epsilon    rmse  rmse/Fisher  covered")
     for users in (1_000, 10_000, 100_000):
         for epsilon in (1.0, 2.0):
@@ -120,9 +119,8 @@ def pairs(runs: int) -> None:
                 )
 
 
-def unions(runs: int) -> None:
+def unions(runs: int, rng: np.random.Generator) -> None:
     """Print error and coverage of unions of 2 to 30 days, of which each shares half of its users with the next."""
-    rng = np.random.default_rng(SEED)
     print(f"{runs} runs\n  a day  days  epsilon  95% error of the union  covered  value printed")
     for users in (1_000, 10_000):
         for days in (2, 7, 14, 30):
@@ -147,7 +145,7 @@ def unions(runs: int) -> None:
                 )
 
 
-def files(nasa: str, retail: str, runs: int) -> None:
+def files(nasa: str, retail: str, runs: int, rng: np.random.Generator) -> None:
     """Print overlaps and a union of two halves of a day of a web server, and of the months of a shop."""
     import pyarrow.parquet as parquet
 
@@ -157,16 +155,15 @@ def files(nasa: str, retail: str, runs: int) -> None:
     hosts = np.unique([row[head.index("host")] for row in rows[1:]], return_inverse=True)[1]
     times = np.array([float(row[head.index("time")]) for row in rows[1:]])
     half = times < (times.min() + times.max()) / 2
-    _of_file("NASA, two halves of a day", [np.unique(hosts[half]), np.unique(hosts[~half])], runs)
+    _of_file("NASA, two halves of a day", [np.unique(hosts[half]), np.unique(hosts[~half])], runs, rng)
     table = parquet.read_table(retail, columns=["CustomerID", "InvoiceDate"]).to_pandas().dropna()
     months = table["InvoiceDate"].dt.to_period("M").astype(str)
     customers = np.unique(table["CustomerID"].astype(int), return_inverse=True)[1]
     sets = [np.unique(customers[months == month]) for month in sorted(set(months))[:12]]
-    _of_file("retail, months", sets, runs)
+    _of_file("retail, months", sets, runs, rng)
 
 
-def _of_file(name: str, sets: list[Ids], runs: int) -> None:
-    rng = np.random.default_rng(SEED)
+def _of_file(name: str, sets: list[Ids], runs: int, rng: np.random.Generator) -> None:
     users = np.mean([ids.size for ids in sets])
     buckets = table_for(2 * users)
     both = float(np.intersect1d(sets[0], sets[1]).size)
@@ -193,11 +190,17 @@ def _of_file(name: str, sets: list[Ids], runs: int) -> None:
 
 def main() -> None:
     """Run one of the measurements."""
-    word, *rest = sys.argv[1:] or ["pairs"]
-    if word == "files":
-        files(rest[0], rest[1], int((rest[2:] or ["200"])[0]))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.sketches")
+    parser.add_argument("measurement", choices=["pairs", "unions", "files"])
+    parser.add_argument("paths", nargs="*")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=SEED)
+    arguments = parser.parse_args()
+    rng = np.random.default_rng(arguments.seed)
+    if arguments.measurement == "files":
+        files(*arguments.paths, arguments.runs, rng)
     else:
-        {"pairs": pairs, "unions": unions}[word](int((rest or ["200"])[0]))
+        {"pairs": pairs, "unions": unions}[arguments.measurement](arguments.runs, rng)
 
 
 if __name__ == "__main__":

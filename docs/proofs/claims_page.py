@@ -62,6 +62,13 @@ OTHERS = (
         "tests/algorithms/secret_shared/test_counted_bits.py",
         ("Two machines, live counts",),
     ),
+    Entry(
+        "who came back, on two machines",
+        "two-machines.md",
+        "Theorem 3",
+        "tests/algorithms/secret_shared/test_retention.py",
+        ("Two machines, retained windows",),
+    ),
     Entry("a network by PrivBayes", "networks.md", "Theorem 1", "tests/models/networks", ("PrivBayes, ",)),
     Entry("a tree network", "networks.md", "Theorem 2", "tests/models/networks", ("TreeNetwork, ",)),
 )

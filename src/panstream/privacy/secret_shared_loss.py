@@ -6,14 +6,24 @@ machine, and an attacker at one machine knows its draw; so the loss is that of t
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 
 from panstream.primitives.noise.distributions import DiscreteLaplace
 from panstream.privacy.claim import Claim, Intrusions, Unit
-from panstream.privacy.rounding import equal_share
+from panstream.privacy.retained_loss import RetainedRates
+from panstream.privacy.rounding import equal_share, round_down
 
-__all__ = ["ASSUMPTION", "moved_by_changes", "noisy_claim", "shared_claim", "shared_law"]
+__all__ = [
+    "ASSUMPTION",
+    "moved_by_changes",
+    "noisy_claim",
+    "shared_claim",
+    "shared_law",
+    "shared_retained_rates",
+]
 
 ASSUMPTION = "AES-256-CTR, X25519, TLS 1.3; front end and machines run hardened (the default on Linux)"
 _STEPS = "when steps happen, and how large their messages are"
@@ -38,6 +48,24 @@ def moved_by_changes(levels: int, changes: int = 1) -> int:
     6
     """
     return 2 * changes * levels
+
+
+@lru_cache(maxsize=256)
+def shared_retained_rates(epsilon: float, lags: int) -> RetainedRates:
+    """Return the largest rates with which all answers about one window lose at most ``epsilon``.
+
+    Rows of one user in one window move the number of its ones, and its differences from ``lags`` windows before it and
+    as many after it, by at most one each: epsilon = of_count + 2·lags·of_pair (two-machines.md, Theorem 3). The
+    share of the count makes the noise of (first + second - differing)/2 smallest.
+
+    >>> rates = shared_retained_rates(1.0, 4)
+    >>> round(rates.of_count, 4), round(rates.of_pair, 4)
+    (0.2395, 0.0951)
+    """
+    if math.isinf(epsilon):
+        return RetainedRates(math.inf, math.inf)
+    of_count = round_down(Fraction(epsilon / (1.0 + (2.0 * lags**2) ** (1 / 3))))
+    return RetainedRates(of_count, round_down((Fraction(epsilon) - Fraction(of_count)) / (2 * lags)))
 
 
 def shared_claim(epsilon: float, unit: Unit, releases: int, public: str) -> Claim:

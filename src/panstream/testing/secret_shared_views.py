@@ -119,6 +119,7 @@ class SharedViews:
         self.rule = rule
         self.width = width
         self._moves: dict[Key, list[_Move]] = {}
+        self._parts: dict[Key, Key] = {}
         self._views: dict[Key, int] = {}
         self._seen: dict[Key, tuple[int, list[tuple[int, Key, int]]]] = {}
 
@@ -198,12 +199,18 @@ class SharedViews:
         key = (*state, change_key, kind, number == 0)
         if key not in self._moves:
             self._moves[key] = [
-                _Move(chance, *outcome)
+                _Move(chance, *self._common(outcome))
                 for chance, outcome in outcomes(
                     lambda rng: self.step(state, kind, change, rng, start=number == 0), modulus=self.noise_modulus
                 )
             ]
         return self._moves[key]
+
+    def _common(self, outcome: tuple[Key, Key, dict[str, Key]]) -> tuple[Key, Key, dict[str, Key]]:
+        """Return the outcome with one object for equal parts, of which there are few."""
+        after, opened, handled = outcome
+        part = self._parts.setdefault
+        return part(after, after), part(opened, opened), {who: part(seen, seen) for who, seen in handled.items()}
 
     @property
     def noise_modulus(self) -> int:

@@ -17,6 +17,7 @@ from panstream.algorithms.secret_shared.capped_counts import SharedCappedSum, Sh
 from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.party import StepTask
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct, SharedGraphDensity
+from panstream.algorithms.secret_shared.retention import SharedRetention
 from panstream.algorithms.secret_shared.statistic import SharedStatistic
 from panstream.core.estimate import Estimate
 from panstream.core.monitor import Monitor
@@ -46,9 +47,12 @@ class Running:
         self.begun = True
         batch.wipe()
 
-    def release(self) -> Estimate:
+    def opened(self) -> list[int]:
         self.made += 1
-        return self.statistic.estimate(self.three.step(StepTask(kind="answers", answered=["s"]))["s"], self.made)
+        return self.three.step(StepTask(kind="answers", answered=["s"]))["s"]
+
+    def release(self) -> Estimate:
+        return self.statistic.estimate(self.opened(), self.made)
 
 
 def test_a_bitmap_on_shares_is_the_bitmap() -> None:
@@ -253,6 +257,7 @@ def test_claims_and_refusals() -> None:
         SharedCroppedSum(buckets=9, epsilon=1.0, crop=3),
         SharedCappedSum(universe=9, epsilon=1.0, upper=4.0, contributions=3),
         SharedContinual.of(ContinualCount(epsilon=1.0, horizon=9)),
+        SharedRetention(epsilon=1.0, expected=500, horizon=9),
     ):
         claim = statistic.claim()
         assert (claim.epsilon, claim.intrusions.unannounced, claim.intrusions.machines) == (1.0, -1, 2)

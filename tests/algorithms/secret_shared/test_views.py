@@ -81,7 +81,7 @@ def test_a_look_at_the_front_end_shows_nothing_of_others() -> None:
 @pytest.mark.slow
 def test_every_known_mistake_of_two_machines_is_a_control() -> None:
     controls = [case for case in cases_in("secret_shared") if case.kind == "control"]
-    assert len(controls) == 18
+    assert len(controls) == 19
     found = {case.name: case.exact().loss for case in controls if case.exact is not None}
     finite = {name: loss for name, loss in found.items() if math.isfinite(loss)}
     assert finite == {
@@ -101,12 +101,19 @@ def test_every_known_mistake_of_two_machines_is_a_control() -> None:
         ("a tick taken again", math.log(5 / 4)),
         ("live counts, one tick", math.log(5 / 4)),
         *((("live counts", 2 * math.log(5 / 4)),) if os.environ.get("PANSTREAM_FULL") == "1" else ()),
+        pytest.param(
+            "retained windows",
+            3 * math.log(5 / 4),
+            marks=pytest.mark.skipif(os.environ.get("PANSTREAM_FULL") != "1", reason="a minute, with PANSTREAM_FULL=1"),
+        ),
     ],
 )
 def test_losses_of_two_machines_are_exact(name: str, loss: float) -> None:
     """Noisy cells: an attacker who watches one machine and copies the other in one epoch learns what one copy of noisy
     cells shows. A step taken again: whatever rows the first attempt had, and whichever machines are copied, A, B, or
-    one and then the other, nothing more is lost. Live counts: a user who comes at another tick is in two nodes.
+    one and then the other, nothing more is lost. Live counts: a user who comes at another tick is in two
+    nodes. Retained windows: a window's number of ones, and its differences
+    from the window before it and the one after.
     """
     (case,) = (case for case in cases_in("secret_shared") if case.name.endswith(name))
     assert case.exact is not None

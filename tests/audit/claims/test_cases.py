@@ -179,8 +179,13 @@ LOOSE = {
 }
 
 
+LONG = {"Two machines, retained windows"}  # a minute: tests/algorithms/secret_shared enumerates it in `make soak`
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in PRODUCTION if case.exact], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in PRODUCTION if case.exact and case.name not in LONG], ids=lambda case: case.name
+)
 def test_every_claim_holds_and_is_tight(case: Case) -> None:
     assert case.exact is not None
     measured = case.exact()

@@ -21,6 +21,7 @@ from tests.engine.runtime.streams import rows
 
 KNOWN = {"universe": 1000}
 RANGE = {"lower": 0.0, "upper": 10.0}
+WEEKS = {"window": "7 days", "expected": 5000, "horizon": 60}
 CAPPED = {"bounded_by": "two_party", "contributions": 3}
 OFFERED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {}, "SharedDistinct"),
@@ -49,6 +50,7 @@ OFFERED: list[tuple[str, dict[str, Any], str]] = [
     ("SUM(value)", {**KNOWN, **RANGE, **CAPPED}, "SharedCappedSum"),
     ("SUM(value)", {"expected": 500, **RANGE, **CAPPED}, "SharedCappedSum"),
     ("HEAVY_HITTERS(user, w, 3)", {"expected": 500}, "SharedHeavyCount"),
+    ("RETENTION(user, 2)", {**WEEKS, "epsilon": 4.0}, "SharedRetention"),
 ]
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {"weight": "w"}, "needs counters modulo a prime"),
@@ -67,6 +69,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("AVG(value)", {**RANGE, **CAPPED}, r'"two_party" also for COUNT\(\*\) and SUM'),
     ("SUM(value)", {**KNOWN, **RANGE, **CAPPED, "lower": -1.0}, "needs lower = 0"),
     ("SUM(value)", {**KNOWN, **CAPPED}, "needs lower = 0"),
+    ("RETENTION(user, 2)", {**WEEKS, "cells": "noisy"}, "exact bits under its shares"),
+    ("RETENTION(user, 2)", {**WEEKS, "horizon": None}, "needs horizon, the number of windows, on two machines"),
+    ("RETENTION(user, 2)", {**WEEKS, "expected": 100}, "nothing about 100 users a window .* it needs about 160 at"),
+    ("RETENTION(user, 2)", {**WEEKS, "weight": "w"}, "signed weights"),
+    ("SKETCH(user)", {"window": "7 days", "expected": 5000}, "is not computed on two machines"),
     ("COUNT(*)", {"cells": "blurred"}, 'must be "exact" or "noisy"'),
 ]
 
@@ -80,6 +87,7 @@ def asked(directory: Path, what: str, given: dict[str, Any]) -> dict[str, Any]:
     by = f" GROUP BY {more.pop('by')}" if "by" in more else ""
     stream = {**whole["stream"], "columns": {"user": "int", "value": "double", "w": "int"}, **weight}
     query = {"name": "q", "sql": f"SELECT {what} FROM s{by}", "epsilon": 1.0, **more}
+    query = {key: value for key, value in query.items() if value is not None}
     return {**whole, "stream": stream, "two_party": {**whole["two_party"], **cells}, "query": [query]}
 
 
@@ -192,6 +200,26 @@ def test_two_machines_cap_every_users_rows_in_each_group(tmp_path: Path, transpo
         answers = [release.record["value"] for release in engine.release("q")]
     exact = [np.minimum(np.bincount(ids[groups == group]), 3).sum() for group in (0, 1)]
     assert answers == exact
+
+
+def test_retention_over_restarts_of_all_three(tmp_path: Path, transport: InProcessTwoPartyTransport) -> None:
+    """Windows stay as shares, and the numbers of earlier answers too: a front end that starts again knows neither."""
+    settings = asked(tmp_path, "RETENTION(user, 2)", {"window": "7 days", "expected": 2000, "horizon": 6})
+    settings["stream"] |= {"time": "at", "columns": {**settings["stream"]["columns"], "at": "timestamp"}}
+    config = read_config(settings)
+    for week in range(5):
+        ids = np.arange(2000) + 1200 * week
+        with open_engine(config, transport=transport, zero_noise=True) as engine:
+            for number, part in enumerate((ids[:900], ids[900:])):
+                times = np.full(part.size, (2900.5 + week) * 604_800.0)
+                engine.apply(rows(["q"], part, times=times, producer="p", sequence=2 * week + number))
+            records = {name: list(engine.log.history(f"q.{name}")) for name in ("users", "new", "back_1", "back_2")}
+    values = {name: [release.record["value"] for release in releases] for name, releases in records.items()}
+    assert values["users"] == pytest.approx([2000] * 4, rel=0.02)
+    assert values["new"][1:] == pytest.approx([1200] * 3, rel=0.05)
+    assert values["back_1"][1:] == pytest.approx([800] * 3, rel=0.05)
+    assert values["back_2"][2:] == pytest.approx([0, 0], abs=40)
+    assert records["back_2"][-1].record["lag"] == 2
 
 
 def test_a_cap_needs_two_machines(tmp_path: Path) -> None:

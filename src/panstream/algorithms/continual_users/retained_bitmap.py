@@ -282,18 +282,10 @@ class RetainedBitmap(Ticker[RetainedState]):
 
         Args:
             state: The state after a tick.
-            what: "new", the last window's users who did not come in the one before; "back k", how many users of the
-                window k windows earlier came again in the last one; "rate k", the share of users who came again k
-                windows later, over the last ``cohorts`` windows.
+            what: "new", "back k" or "rate k", as `RetentionCounts.answer` says, over the last ``cohorts`` windows.
         """
         self.require_tick(state.ticks)
-        counts = RetentionCounts(self.model, state.ones, state.both, state.ticks)
-        kind, _, number = what.partition(" ")
-        if kind == "new" and not number:
-            return counts.new(self.claim())
-        if kind not in ("back", "rate") or not number.isdigit() or not 1 <= int(number) <= self.lags:
-            raise InvalidParameter(f'what must be "new", "back k" or "rate k" with k in 1..{self.lags}, got {what!r}')
-        return (counts.returned if kind == "back" else counts.rate)(int(number), self.claim())
+        return RetentionCounts(self.model, state.ones, state.both, state.ticks).answer(what, self.claim())
 
     @property
     def label(self) -> str:

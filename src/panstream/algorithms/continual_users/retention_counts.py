@@ -12,12 +12,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.distinct.pair_fit import PairFit, PairModel, bounded_interval, upper_end
 from panstream.core.estimate import Estimate
+from panstream.errors import InvalidParameter
 from panstream.privacy.bitmap_loss import level_rates
 from panstream.privacy.claim import Claim
 
@@ -53,8 +55,8 @@ class RetentionCounts:
     """
 
     model: PairModel
-    ones: NDArray[np.int64]
-    both: NDArray[np.int64]
+    ones: NDArray[Any]
+    both: NDArray[Any]
     windows: int
     _fits: dict[tuple[int, int], PairFit] = field(default_factory=dict, init=False, repr=False)
 
@@ -77,6 +79,22 @@ class RetentionCounts:
             patterns = np.stack([neither, second - both, first - both, both], axis=1)
             self._fits[lag, later] = self.model.fit(patterns)
         return self._fits[lag, later]
+
+    def answer(self, what: str, claim: Claim) -> Estimate:
+        """Return one of the answers by its name.
+
+        Args:
+            what: "new", the last window's users who did not come in the one before; "back k", how many users of the
+                window k windows earlier came again in the last one; "rate k", the share of users who came again k
+                windows later, over all cohorts.
+            claim: The claim of the numbers.
+        """
+        kind, _, number = what.partition(" ")
+        if kind == "new" and not number:
+            return self.new(claim)
+        if kind not in ("back", "rate") or not number.isdigit() or not 1 <= int(number) <= self.lags:
+            raise InvalidParameter(f'what must be "new", "back k" or "rate k" with k in 1..{self.lags}, got {what!r}')
+        return (self.returned if kind == "back" else self.rate)(int(number), claim)
 
     def returned(self, lag: int, claim: Claim) -> Estimate:
         """Return how many users of the window ``lag`` windows earlier came again in the last one."""

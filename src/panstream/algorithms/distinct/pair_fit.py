@@ -26,6 +26,7 @@ _MAX_STEPS = 60
 _TOLERANCE = 1e-3  # of a standard error
 _START_POINTS = 400
 _ATOMS = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])  # A only, B only, both -> A, B, A or B
+_FROM_DIFFERING = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, -0.5]])  # both = (first + second - differ)/2
 _MIN_VARIANCE = 0.25  # a count of whole users
 
 
@@ -61,6 +62,8 @@ class PairModel:
         second: Decoder of the second one's.
         noise: Variances of the noise in the number of ones of the first and of the second bitmap, and in the number of
             cells that are 1 in both.
+        differing: Whether the third is the number of cells in which they differ; those that are 1 in both are half of
+            what it leaves of the two others.
     """
 
     buckets: int
@@ -68,6 +71,7 @@ class PairModel:
     first: Decoder
     second: Decoder
     noise: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    differing: bool = False
 
     def fit(self, patterns: NDArray[Any]) -> PairFit:
         """Fit the number of users to the counts of bit patterns.
@@ -77,7 +81,7 @@ class PairModel:
         """
         observed = patterns @ self._decoded.T / self.buckets  # mean decoded value per level: of A, of B, of the product
         rates = level_rates(self.buckets, self.levels)
-        users = _start(observed, rates, self.first, self.second)
+        users = self._start(observed, rates)
         for _ in range(_MAX_STEPS):
             information, scores, empty = self._scoring(users)
             step = np.linalg.solve(information, np.einsum("knl,nl->k", scores, observed - empty))
@@ -97,7 +101,14 @@ class PairModel:
         second = self.second.one - self.second.zero
         rows = [[first, 0.0, 0.0], [0.0, second, 0.0]]
         rows.append([self.second.zero * first, self.first.zero * second, first * second])
-        return np.array(rows) / self.buckets
+        response = np.array(rows) / self.buckets
+        return response @ _FROM_DIFFERING if self.differing else response
+
+    @property
+    def _added(self) -> Floats:
+        """Return the covariance that the noise adds to the mean decoded values."""
+        response = self.noise_response()
+        return np.asarray(response @ np.diag(self.noise) @ response.T)
 
     @property
     def _decoded(self) -> Floats:
@@ -125,12 +136,23 @@ class PairModel:
         chances = only @ np.kron(_channel(self.first), _channel(self.second)).T
         mean = chances @ decoded.T
         covariance = np.einsum("kp,lp,np->nkl", decoded, decoded, chances) - mean[:, :, None] * mean[:, None, :]
-        response = self.noise_response()
-        added = response @ np.diag(self.noise) @ response.T
-        weights = np.linalg.inv(covariance / self.buckets + added + 1e-15 * np.eye(3))
+        weights = np.linalg.inv(covariance / self.buckets + self._added + 1e-15 * np.eye(3))
         scores = np.einsum("nk,nkl->knl", -rates[:, None] * empty, weights)
         information = np.einsum("knl,nl->kl", scores, -rates[:, None] * empty)
         return information, scores, empty
+
+    def _start(self, observed: Floats, rates: Floats) -> Floats:
+        """Return a start on a grid, separately for A, B, and A or B."""
+        grid = np.exp(np.linspace(0.0, math.log(8.0 / float(rates.min())), _START_POINTS))
+        empty = np.exp(-np.outer(grid, rates))
+        of_bit = [decoder.p1 * decoder.p0 / (decoder.p1 - decoder.p0) ** 2 for decoder in (self.first, self.second)]
+        variances = (*of_bit, (1 + of_bit[0]) * (1 + of_bit[1]) - 1)
+        added = np.diag(self._added) * self.buckets + 1e-9  # where bits are exact, full or empty levels say little
+        misfits = [
+            ((observed[:, k] - empty) ** 2 / (variances[k] + added[k] + empty * (1 - empty))).sum(axis=1)
+            for k in range(3)
+        ]
+        return np.array([grid[int(np.argmin(misfit))] for misfit in misfits])
 
 
 def _poisson(users: Floats) -> Floats:
@@ -143,19 +165,6 @@ def _poisson(users: Floats) -> Floats:
 def _channel(decoder: Decoder) -> Floats:
     """Return the chances of a bit 0 and 1 (rows) for an empty and an occupied cell (columns)."""
     return np.array([[1 - decoder.p0, 1 - decoder.p1], [decoder.p0, decoder.p1]])
-
-
-def _start(observed: Floats, rates: Floats, first: Decoder, second: Decoder) -> Floats:
-    """Return a start on a grid, separately for A, B, and A or B."""
-    grid = np.exp(np.linspace(0.0, math.log(8.0 / float(rates.min())), _START_POINTS))
-    empty = np.exp(-np.outer(grid, rates))
-    spread = [decoder.p1 * decoder.p0 / (decoder.p1 - decoder.p0) ** 2 for decoder in (first, second)]
-    variances = (*spread, (1 + spread[0]) * (1 + spread[1]) - 1)
-    misfits = [
-        ((observed[:, column] - empty) ** 2 / (variance + empty * (1 - empty))).sum(axis=1)
-        for column, variance in enumerate(variances)
-    ]
-    return np.array([grid[int(np.argmin(misfit))] for misfit in misfits])
 
 
 def bounded_interval(value: float, error: float, highest: float, level: float) -> tuple[float, float]:

@@ -156,7 +156,7 @@ class SharedDistinct(SharedStatistic):
 
     def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return which cells are touched and what they become, packed: 1, or a draw if cells are noisy."""
-        touched = _packed(change[0])
+        touched = pack_cells(change[0])
         if self.noisy:
             return draw_cells(touched, touched, self.table.cells, self.table.law, rng, fresh=fresh)
         return touched, touched
@@ -267,8 +267,8 @@ class SharedDensity(SharedStatistic):
 
     def to_dense_update(self, change: Dealt, rng: NoiseSource, *, fresh: bool = False) -> Dealt:
         """Return which users are touched and what they become, packed: their presence, or a draw if cells are noisy."""
-        touched = _packed(change[0])
-        present = _packed(change[1])
+        touched = pack_cells(change[0])
+        present = pack_cells(change[1])
         if self.noisy:
             drawn = draw_cells(touched, present, self.plain.cells, self.plain.law, rng, fresh=fresh)
             wipe(present)
@@ -351,7 +351,8 @@ class SharedGraphDensity(SharedDensity):
         return "edges" if self.count else "graph density"
 
 
-def _packed(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def pack_cells(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return bytes of 0 and 1 as packed bits."""
     bits = np.empty((cells.size + 7) // 8, np.uint8)
     pack(cells, bits)
     return bits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from panstream.algorithms.secret_shared.counted_bits import NoisyBitCounts
+from panstream.algorithms.secret_shared.retained_bits import RetainedBits
 from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums
 from panstream.algorithms.secret_shared.share_rules import OverwrittenBits, SaturatingCounters
 from panstream.errors import InvalidParameter
@@ -13,10 +14,11 @@ from panstream.primitives.noise import DiscreteLaplace
 _MAX_SHARE_BYTES = 1 << 32
 
 Rule: TypeAlias = OverwrittenBits | NoisyRunningSums | NoisyBitCounts
-"""How a state is shared and updated; `SaturatingCounters` is a kind of `OverwrittenBits`."""
+"""How a state is shared and updated; `SaturatingCounters` and `RetainedBits` are kinds of `OverwrittenBits`."""
 _RULES: dict[str, type[Rule]] = {
     "overwritten": OverwrittenBits,
     "moved": SaturatingCounters,
+    "retained": RetainedBits,
     "summed": NoisyRunningSums,
     "counted": NoisyBitCounts,
 }
@@ -30,14 +32,17 @@ def rule_from_parameters(kind: str, parameters: dict[str, Any]) -> Rule:
     """
     try:
         # Checked before anything is drawn or allocated: sampling with a negative decay rate would not terminate.
-        if not all(_is_size(value) for name, value in parameters.items() if name not in ("noise", "radices")):
+        noises = {name: value for name, value in parameters.items() if name in ("noise", "pair_noise")}
+        sizes = parameters.keys() - noises.keys() - {"radices"}
+        if not all(_is_size(parameters[name]) for name in sizes) or "noise" not in noises:
             raise TypeError
         if not all(_is_size(radix) for radix in parameters.get("radices", ())):
             raise TypeError
-        noise = parameters["noise"]
-        if noise is not None and not (type(noise) is int and 0 < noise < 1 << 62):
-            raise TypeError
-        rule: Rule = _RULES[kind](**{**parameters, "noise": DiscreteLaplace(noise)})
+        for noise in noises.values():
+            if noise is not None and not (type(noise) is int and 0 < noise < 1 << 62):
+                raise TypeError
+        laws = {name: DiscreteLaplace(noise) for name, noise in noises.items()}
+        rule: Rule = _RULES[kind](**{**parameters, **laws})
         if rule.size > _MAX_SHARE_BYTES:
             raise TypeError
     except (AttributeError, KeyError, TypeError):

@@ -70,6 +70,11 @@ class OverwrittenBits:
         return (self.cells + 7) // 8
 
     @property
+    def changed(self) -> int:
+        """Return the bytes of a share that rows may change."""
+        return self.size
+
+    @property
     def counted(self) -> int:
         """Return how many cells an answer counts."""
         return self.cells
@@ -89,7 +94,7 @@ class OverwrittenBits:
 
     def empty_update(self) -> Dealt:
         """Return the change of a step without rows."""
-        return np.zeros(self.size, np.uint8), np.zeros(self.size, np.uint8)
+        return np.zeros(self.changed, np.uint8), np.zeros(self.changed, np.uint8)
 
     def deal(self, change: Dealt, first: SeedExpander, second: SeedExpander) -> Dealt:
         """Deal "x becomes v where h is 1": h_B = h ⊕ h_A and w_B = h ∧ (u_A ⊕ u_B ⊕ v) ⊕ w_A."""
@@ -107,16 +112,16 @@ class OverwrittenBits:
 
     def dealt(self, data: Bits) -> Dealt:
         """Return the second machine's shares of factor and term from the bytes that it received."""
-        return data[: self.size], data[self.size :]
+        return data[: self.changed], data[self.changed :]
 
     def dealt_size(self, *, answers: bool) -> int:
         """Return the bytes of factor and term, or of a word for every cell that is counted."""
-        return 4 * self.counted if answers else 2 * self.size
+        return 4 * self.counted if answers else 2 * self.changed
 
     def begin_update(self, expander: SeedExpander, dealt: Dealt | None) -> Dealt:
         """Return a mask, and shares of factor and term: from the seed, or as the second machine was dealt them."""
-        mask = expander.bits(self.size)
-        return mask, *((expander.bits(self.size), expander.bits(self.size)) if dealt is None else dealt)
+        mask = expander.bits(self.changed)
+        return mask, *((expander.bits(self.changed), expander.bits(self.changed)) if dealt is None else dealt)
 
     def outgoing_message(self, share: Bits, held: Dealt) -> Bits:
         """Return the masked share, written over the mask."""

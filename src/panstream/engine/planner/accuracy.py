@@ -15,7 +15,6 @@ from panstream.algorithms.continual.tree_base import Tree
 from panstream.algorithms.continual_users.continual_bitmap import ContinualBitmap
 from panstream.algorithms.continual_users.continual_density import ContinualDensity
 from panstream.algorithms.continual_users.ones_counter import SetBitCounter
-from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
@@ -28,7 +27,7 @@ from panstream.core.estimate import Estimate, format_number
 from panstream.core.printed_value import has_useful_value
 from panstream.engine.planner.open_domain import top_items_for
 from panstream.engine.planner.query_plan import QueryPlan
-from panstream.engine.planner.retention_rules import expected_retention_errors, needed_text
+from panstream.engine.planner.retention_rules import RetainedWindows, expected_retention_errors, needed_text
 from panstream.engine.sql.formulas import Arithmetic
 from panstream.engine.sql.parser import Aggregate, Output
 
@@ -44,7 +43,7 @@ _PART = 0.25  # half width of an interval, as a share of the range or the popula
 
 def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
     """Return pairs of a size, as text, and the 95% error at that size, from public parameters only."""
-    if isinstance(plan.algorithm, RetainedBitmap):
+    if isinstance(plan.algorithm, RetainedWindows):
         return expected_retention_errors(plan.algorithm, _around(plan.config.expected or _USERS))
     if len(plan.outputs) == 1:
         return _errors_of(plan, plan.outputs[0])
@@ -198,7 +197,7 @@ def error_at(plan: QueryPlan, size: float) -> float:
     """Return the 95% error of the last answer for ``size`` users or rows; the largest if there are several answers."""
     if isinstance(plan.algorithm, FrequentItems):
         return plan.algorithm.count_error(beta=_BETA)
-    if isinstance(plan.algorithm, RetainedBitmap):
+    if isinstance(plan.algorithm, RetainedWindows):
         return 1.96 * plan.algorithm.overlap_error(size)
     return max(_half_width(_at_size(plan, size, output)) for output in plan.outputs)
 
@@ -248,7 +247,7 @@ def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
 def accuracy_warning(plan: QueryPlan) -> str | None:
     """Return a warning if the answers of a plan will be too uncertain at the expected size."""
     size = plan.config.expected if plan.config.expected is not None else _universe(plan)
-    if size is None or math.isinf(plan.config.epsilon) or isinstance(plan.algorithm, RetainedBitmap):
+    if size is None or math.isinf(plan.config.epsilon) or isinstance(plan.algorithm, RetainedWindows):
         return None  # RETENTION is refused where it would be too uncertain
     if isinstance(plan.algorithm, FrequentItems):
         return _names_warning(plan, size)
@@ -283,7 +282,7 @@ def improvement_hint(plan: QueryPlan) -> str:
     """Return the settings that would make the answers of a query more accurate."""
     query = plan.config
     if query.retention_window is not None:
-        size = needed_text(query.epsilon, int(query.parsed.constants[0]))
+        size = needed_text(plan.algorithm)
         return f"a longer window, a larger epsilon, more users ({size} tell the share that comes back)"
     sized = query.expected is not None or query.universe is not None
     hints = {

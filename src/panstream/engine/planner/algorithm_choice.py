@@ -169,12 +169,16 @@ def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:
     if stream.time is not None and kind is Aggregate.RETENTION:
         raise InvalidParameter("RETENTION needs horizon, the number of windows, where rows bring their own times")
     if stream.time is not None:
-        raise InvalidParameter("every needs horizon, the number of answers, where rows bring their own times")
+        raise InvalidParameter(f"{_NEEDS_HORIZON}, where rows bring their own times")
     if stream.machines:
-        raise InvalidParameter("every needs horizon, the number of answers, on two machines")
+        needs = "RETENTION needs horizon, the number of windows" if kind is Aggregate.RETENTION else _NEEDS_HORIZON
+        raise InvalidParameter(f"{needs}, on two machines")
     if kind.of_users and kind is not Aggregate.RETENTION and not (kind.of_presence and query.unit == "event"):
         instead = ', unless unit = "event" is protected' if kind.of_presence and stream.weight is None else ""
         raise InvalidParameter(f"every needs horizon, the number of releases that are paid for{instead}")
+
+
+_NEEDS_HORIZON = "every needs horizon, the number of answers"
 
 
 def _check_ids(query: QueryConfig, stream: StreamConfig) -> None:

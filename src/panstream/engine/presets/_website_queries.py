@@ -223,14 +223,20 @@ def in_local_time(questions: Iterable[WebsiteQuery]) -> list[WebsiteQuery]:
 
 RETURNING = "returning visitors"
 _LARGE = 60_000  # visitors a week from which on a smaller epsilon is enough
-_YEARS = 520  # windows of a stream whose rows bring their own times
+_YEARS = 520  # windows of a stream whose rows bring their own times, or of two machines
 
 
-def retention_query(visitors: int, source: Source) -> WebsiteQuery:
-    """Return the question who came back, with an epsilon of its own, for a number of visitors a day."""
-    epsilon = 2.66 if visitors * VISITORS[WEEK] < _LARGE else 1.5
+def retention_query(visitors: int, source: Source, *, shared: bool = False) -> WebsiteQuery:
+    """Return the question who came back, with an epsilon of its own, for a number of visitors a day.
+
+    Args:
+        visitors: How many come a day.
+        source: Where rows come from.
+        shared: Whether two machines hold the windows as shares.
+    """
+    epsilon = 1.0 if shared else 2.66 if visitors * VISITORS[WEEK] < _LARGE else 1.5
     sql = f"SELECT RETENTION(visitor, 4) FROM {STREAM} WHERE event = 'view'"
-    keys: dict[str, Any] = {"epsilon": epsilon, **({"horizon": _YEARS} if source == "log" else {})}
+    keys: dict[str, Any] = {"epsilon": epsilon, **({"horizon": _YEARS} if shared or source == "log" else {})}
     return WebsiteQuery(name=RETURNING, kind="retention", sql=sql, windows=(WEEK,), keys=keys)
 
 

@@ -56,10 +56,10 @@ class WebsiteSpec:
         object.__setattr__(self, "sections", tuple(f"/{section.strip('/')}" for section in self.sections))
         object.__setattr__(self, "countries", tuple(country.upper() for country in self.countries))
         object.__setattr__(self, "origins", self.origins or origins_of(self.site)[: 1 if self.counter else None])
-        if self.retention and (self.counter or self.machines is not None):
+        if self.retention and self.counter:
             raise InvalidParameter(
-                "retention compares visitors of one week with those of later ones on one machine: not with a counter, "
-                "which knows no visitors, or with two_machines, which keep no cells of weeks that are over"
+                "retention compares visitors of one week with those of later ones: not with a counter, which knows no "
+                "visitors"
             )
         if self.person is None:
             object.__setattr__(self, "person", PERSON_COUNTED if self.counter else PERSON + self.retention_loss())
@@ -99,18 +99,21 @@ class WebsiteSpec:
         """Return what one visitor loses in any 30 days to the question who came back, rounded up to two digits."""
         if not self.retention:
             return 0.0
-        (question,) = in_local_time([retention_query(self.visitors, self.source)])
+        (question,) = in_local_time([self._retention_query()])
         size = question.size(self.visitors, question.windows[0])
         query = {"name": question.name, "sql": question.sql, "window": question.windows[0], "expected": size}
         config = read_config({**self.sections_of_file(), "query": [query | question.keys]})
         return math.ceil(100 * planned_person_total(config, plan_all(config)).epsilon) / 100
+
+    def _retention_query(self) -> WebsiteQuery:
+        return retention_query(self.visitors, self.source, shared=self.machines is not None)
 
     def questions(self) -> list[WebsiteQuery]:
         """Return all questions about the site, useful or not."""
         questions = website_queries(self.sections, self.campaigns, self.countries, self.pages, self.utm)
         if self.retention:  # it counts the visitors of a week too
             questions = [question for question in questions if question.name != "visitors per week"]
-            questions.insert(2, retention_query(self.visitors, self.source))
+            questions.insert(2, self._retention_query())
         return with_counters(questions, self.visitors) if self.counter else in_local_time(questions)
 
     def sections_of_file(self) -> dict[str, Any]:

@@ -65,10 +65,10 @@ def to_text(proposal: Proposal) -> str:
             f"{', less than the sum of the column' if bounded.stated_delta else ''}"
         ]
     if site.retention:
-        lines += [
-            f"  of that, who came back takes {rounded_up(site.retention_loss())}: noisy cells of four past weeks "
-            "stay in the state"
-        ]
+        what = "noisy cells of four past weeks stay in the state"
+        if site.machines is not None:
+            what = "answers only; cells of four past weeks stay as shares"
+        lines += [f"  of that, who came back takes {rounded_up(site.retention_loss())}: {what}"]
     if total.unbounded:
         lines += [
             "one visitor, any 30 days, the other questions: not bounded, since nothing limits how many rows she has",

@@ -81,6 +81,28 @@ class MaskedAlike(SharedViews):
         return keystream
 
 
+class MaskedWindowsAlike(SharedViews):
+    """The dealer masks all vectors of an answer with the same bits; rows are in the window that is over."""
+
+    def step(
+        self, state: Key, kind: Kind, change: Dealt | None, rng: NoiseSource, *, start: bool
+    ) -> tuple[Key, Key, dict[str, Key]]:
+        """Exchange the open window and the other one after rows."""
+        (first, second, *rest), opened, handled = SharedViews.step(self, state, kind, change, rng, start=start)
+        if kind == "rows":
+            return (first[::-1], second[::-1], *rest), opened, handled
+        return (first, second, *rest), opened, handled
+
+    def seed(self, rng: NoiseSource, *, first: bool) -> RecordedKeystream:
+        """Return a keystream whose bytes of one read are all the same."""
+        return _Repeated(rng, self.width)
+
+
+class _Repeated(RecordedKeystream):
+    def bits(self, size: int) -> NDArray[np.uint8]:
+        return np.repeat(RecordedKeystream.bits(self, 1), size)
+
+
 class OneNoise(SharedViews):
     """Only the first participant draws noise."""
 

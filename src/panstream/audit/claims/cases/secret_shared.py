@@ -16,6 +16,7 @@ import numpy as np
 
 from panstream.algorithms.secret_shared.counted_bits import NoisyBitCounts
 from panstream.algorithms.secret_shared.party import Kind
+from panstream.algorithms.secret_shared.retained_bits import RetainedBits
 from panstream.algorithms.secret_shared.ring import Ring
 from panstream.algorithms.secret_shared.rules import Rule
 from panstream.algorithms.secret_shared.running_sums import NoisyRunningSums
@@ -25,6 +26,7 @@ from panstream.audit.claims.cases._secret_shared_variants import (
     BlindedAlike,
     DrawnInFirstStep,
     MaskedAlike,
+    MaskedWindowsAlike,
     Named,
     Noisy,
     OneNoise,
@@ -125,6 +127,21 @@ def _all_or_handed_over() -> list[frozenset[Look]]:
     ]
 
 
+def _windows(form: type[SharedViews] = SharedViews) -> Callable[[], SharedViews]:
+    rule = RetainedBits(cells=1, lags=1, noise=_NOISE, pair_noise=_NOISE, releases=2, ring=Ring(2))
+    return _of(rule, form)
+
+
+def _settled(steps: int) -> list[frozenset[Look]]:
+    """Return the covered looks that change the participant at most once, after the first answer."""
+    changes = {(*first * 3, *second * (steps - 2)) for first in "AB" for second in "AB"}
+    return [
+        looks
+        for looks in covered_looks(steps)
+        if tuple(who for _, who in sorted((n, who) for who, period, n in looks if period == "epoch")) in changes
+    ]
+
+
 _ADDED = (np.zeros(1, np.int64),), (np.ones(1, np.int64),)
 _ARRIVES = (np.zeros(1, np.uint8),), (np.full(1, 2, np.uint8),)
 
@@ -142,6 +159,11 @@ def _sound() -> Iterator[Case]:
         ("a tick taken again", _CAPPED, _Measure(_of(_sum(1, 2), Retried), _RETRY, _ADDED, _around_a_retry())),
         ("live counts, one tick", _CAPPED, _Measure(_of(_live(1)), ("rows", "answers"), present)),
         ("live counts", 2 * _CAPPED, _Measure(_of(_live(2)), _RETRY, present, _all_or_handed_over())),
+        (
+            "retained windows",
+            3 * _CAPPED,  # of the number of ones, and of the differences from the window before and the one after
+            _Measure(_windows(), ("rows", "answers", "answers"), present, _settled(3)),
+        ),
         ("sums, two ticks", _CAPPED, _Measure(_of(_sum(2, 2)), ("rows", "answers", "answers"), _ADDED)),
     ):
         yield Case(name=f"Two machines, {name}", kind="production", claimed=claimed, exact=measure)
@@ -197,6 +219,10 @@ def _mistakes() -> Iterator[Case]:
     yield case(
         "The same input mask twice", "a seed dealt for two steps", _bits(MaskedAlike), "rows-rows",
         [(a, "step", 1), (a, "step", 2)],
+    )  # fmt: skip
+    yield case(
+        "One mask for two windows", "correlated randomness that is used twice in an answer",
+        _windows(MaskedWindowsAlike), "rows-answers", [(a, "step", 2)], claimed=_CAPPED,
     )  # fmt: skip
     yield case(
         "Blinding by the front end alone", "machines that draw no key of their own", _bits(Unblinded), "rows-rows",
