@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from panstream import __version__
+from panstream.cli.command_loader import NAMES, app_with
 from panstream.errors import MissingExtra
 from tests.cli.running import run
 
@@ -175,3 +177,10 @@ def test_plan_turnstile_compares_counters() -> None:
     missing = run(*ask, code=2)
     assert "crop must be given" in missing.output
     run("plan", "turnstile", "nonsense", "--epsilon", "1", "--users", "5", code=2)
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_a_command_has_the_same_help_without_the_others(command: str) -> None:
+    alone = CliRunner().invoke(app_with(command), [command, "--help"])
+    assert alone.exit_code == 0
+    assert alone.output == run(command, "--help").output

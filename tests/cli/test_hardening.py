@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from panstream.cli.app import _COMMANDS
+from panstream.cli.app import app
 from panstream.cli.main import _HARDENED
 from panstream.distributed.sharded.dask_setup import local_cluster
 from panstream.primitives.memory.process_hardening import ENVIRONMENT, MARK
@@ -96,5 +96,9 @@ class TestOnLinux:
 
 
 def test_the_commands_that_start_again_early_are_those_that_harden() -> None:
-    hardened = {each.__name__ for each in _COMMANDS if "no_hardening" in inspect.signature(each).parameters}
+    hardened = {
+        command.name
+        for command in app.registered_commands
+        if command.callback is not None and "no_hardening" in inspect.signature(command.callback).parameters
+    }
     assert hardened == set(_HARDENED)

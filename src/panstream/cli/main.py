@@ -27,18 +27,20 @@ def main() -> NoReturn:
 
 
 def _run() -> NoReturn:
-    command = sys.argv[1] if sys.argv[1:] and "--help" not in sys.argv else ""
+    name = sys.argv[1] if sys.argv[1:] else ""
+    command = "" if "--help" in sys.argv else name
     if command in _HARDENED and "--no-hardening" not in sys.argv:
         reexec_hardened()  # the command does so, too; before modules are loaded it takes a third less time
     if command in _LOADED:
-        import_without_gc("panstream.cli.app", _LOADED[command])
+        import_without_gc("panstream.cli.command_loader", _LOADED[command])
     try:
         import typer  # noqa: F401
     except ImportError:
         print(MissingExtra("the command line", "cli"), file=sys.stderr)
         raise SystemExit(2) from None
-    from panstream.cli.app import app
+    from panstream.cli.command_loader import NAMES, app_with
 
+    app = app_with(*([name] if name in NAMES else NAMES))
     try:
         app()
     except SystemExit as end:

@@ -6,6 +6,7 @@ engine does not need. The functions here convert through buffers instead.
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +16,34 @@ from numpy.typing import NDArray
 
 from panstream.errors import import_optional
 
-__all__ = ["arrow_mask", "boolean_bytes", "compute", "kind_of", "null_of", "numeric_view", "pa", "string_array"]
+__all__ = [
+    "arrow_mask",
+    "boolean_bytes",
+    "compute",
+    "kind_of",
+    "null_of",
+    "numeric_view",
+    "pa",
+    "string_array",
+    "valid_mask",
+]
 
 pa = import_optional("pyarrow", "the stream engine", "engine")
-compute = import_optional("pyarrow.compute", "the stream engine", "engine")
+
+
+class _Compute:
+    """The functions of pyarrow.compute, which is imported when the first of them is used: it takes as long as pyarrow.
+
+    Many queries use none of them.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(importlib.import_module("pyarrow.compute"), name)
+        setattr(self, name, function)
+        return function
+
+
+compute: Any = _Compute()
 
 
 def arrow_mask(mask: NDArray[np.bool_]) -> Any:
@@ -35,6 +60,13 @@ def boolean_bytes(array: Any) -> NDArray[np.bool_]:
     if array.null_count:
         bits &= _bits(array.buffers()[0], first, last)
     return bits.view(np.bool_)
+
+
+def valid_mask(array: Any) -> NDArray[np.bool_]:
+    """Return a mask of the values that are not NULL."""
+    if not array.null_count:
+        return np.ones(len(array), np.bool_)
+    return _bits(array.buffers()[0], array.offset, array.offset + len(array)).view(np.bool_)
 
 
 def _bits(buffer: Any, first: int, last: int) -> NDArray[np.uint8]:

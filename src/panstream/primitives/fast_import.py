@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import os
 import sys
 
 from panstream.errors import PanstreamError
@@ -14,20 +15,22 @@ from panstream.errors import PanstreamError
 def import_without_gc(*modules: str) -> None:
     """Import numba, then ``modules``, with the garbage collector off, which would scan all of it again and again.
 
-    Numba is prevented from importing SciPy for linear algebra that no kernel here uses; other numba code may use it, so
-    this is for processes that run only panstream. Failed imports are ignored: a later import raises the error.
+    Numba is prevented from importing SciPy and cffi for calls that no kernel here contains, and YAML unless there is a
+    configuration file of numba's; other numba code may use them, so this is for processes that run only panstream.
+    Failed imports are ignored: a later import raises the error.
     """
     enabled = gc.isenabled()
-    hidden = "scipy" not in sys.modules
+    unused = {"cffi", "scipy"} if os.path.exists(".numba_config.yaml") else {"cffi", "scipy", "yaml"}
+    hidden = unused - sys.modules.keys()
     gc.disable()
-    if hidden:
-        sys.modules["scipy"] = None  # type: ignore[assignment]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
         with contextlib.suppress(ImportError):
-            importlib.import_module("numba.np.arraymath")
+            for name in ("numba.np.arraymath", "numba.core.typing.cffi_utils"):
+                importlib.import_module(name)
     finally:
-        if hidden:
-            del sys.modules["scipy"]
+        for name in hidden:
+            del sys.modules[name]
     for name in modules:
         with contextlib.suppress(ImportError, PanstreamError):
             importlib.import_module(name)

@@ -17,20 +17,34 @@
     sketch_functions.py      the same for columns of sketches in DuckDB, pandas and Spark
 """
 
-from panstream.algorithms.distinct.bitmap import Bitmap
-from panstream.algorithms.distinct.merged_bitmap import MergedBitmap
-from panstream.algorithms.distinct.sketch import Sketch
-from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap
-from panstream.algorithms.distinct.sketch_functions import sketch_count, sketch_overlap, sketch_union
-from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
+from __future__ import annotations
 
-__all__ = [
-    "Bitmap",
-    "MergedBitmap",
-    "Sketch",
-    "SketchBitmap",
-    "TogglingBitmap",
-    "sketch_count",
-    "sketch_overlap",
-    "sketch_union",
-]
+from typing import TYPE_CHECKING
+
+from panstream.primitives.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from panstream.algorithms.distinct.bitmap import Bitmap as Bitmap
+    from panstream.algorithms.distinct.merged_bitmap import MergedBitmap as MergedBitmap
+    from panstream.algorithms.distinct.sketch import Sketch as Sketch
+    from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap as SketchBitmap
+    from panstream.algorithms.distinct.sketch_functions import sketch_count as sketch_count
+    from panstream.algorithms.distinct.sketch_functions import sketch_overlap as sketch_overlap
+    from panstream.algorithms.distinct.sketch_functions import sketch_union as sketch_union
+    from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap as TogglingBitmap
+
+_MODULES = {
+    "Bitmap": "panstream.algorithms.distinct.bitmap",
+    "MergedBitmap": "panstream.algorithms.distinct.merged_bitmap",
+    "Sketch": "panstream.algorithms.distinct.sketch",
+    "SketchBitmap": "panstream.algorithms.distinct.sketch_bitmap",
+    "TogglingBitmap": "panstream.algorithms.distinct.toggling_bitmap",
+    "sketch_count": "panstream.algorithms.distinct.sketch_functions",
+    "sketch_overlap": "panstream.algorithms.distinct.sketch_functions",
+    "sketch_union": "panstream.algorithms.distinct.sketch_functions",
+}
+
+__all__ = sorted(_MODULES)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

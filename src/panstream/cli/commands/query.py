@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,11 +146,7 @@ def query(
         for warning in prepared.warnings():
             _tell(f"warning: {in_flags(warning)}")
         where = False if no_ledger else ledger or True
-        with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
-            task = bar.add_task("reading", total=1.0)
-            answer = prepared.answer(
-                ledger=where, budget=budget, tick=lambda rows, share: bar.update(task, completed=share or 0.0)
-            )
+        answer = _with_progress(partial(prepared.answer, ledger=where, budget=budget))
         _show(answer, as_csv, as_json, as_markdown, parquet)
         if as_csv or as_markdown or str(parquet) == "-":  # a table and JSON have them
             for note in answer.notes:
@@ -161,6 +159,15 @@ def query(
 def _tell(text: str) -> None:
     """Print a line on standard error, escaped: names of files and columns may contain control characters."""
     typer.echo(printable(text), err=True)
+
+
+def _with_progress(answer: Callable[..., Answer]) -> Answer:
+    """Answer with a progress bar, if standard error is a terminal."""
+    if not sys.stderr.isatty():  # where Rich need not be loaded
+        return answer()
+    with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
+        task = bar.add_task("reading", total=1.0)
+        return answer(tick=lambda rows, share: bar.update(task, completed=share or 0.0))
 
 
 def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parquet: Path | None) -> None:

@@ -23,15 +23,15 @@ Mask: TypeAlias = NDArray[np.bool_]
 Condition: TypeAlias = Callable[[Any], Any]
 Constant: TypeAlias = Callable[[str], Any]  # from SQL without columns to its value; raises if it has none
 
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "EQ": compute.equal,
-    "NEQ": compute.not_equal,
-    "GT": compute.greater,
-    "GTE": compute.greater_equal,
-    "LT": compute.less,
-    "LTE": compute.less_equal,
+_COMPARISONS = {  # functions of pyarrow.compute
+    "EQ": "equal",
+    "NEQ": "not_equal",
+    "GT": "greater",
+    "GTE": "greater_equal",
+    "LT": "less",
+    "LTE": "less_equal",
 }
-_JOINED = {"And": compute.and_kleene, "Or": compute.or_kleene}
+_JOINED = {"And": "and_kleene", "Or": "or_kleene"}
 _MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
 _KNOWN_PARTS = ("this", "expression", "expressions", "low", "high", "negate")
 _EXACT_DIGITS = 15  # a decimal with more may be rounded differently here and in DuckDB (IEEE 754: 53 bits)
@@ -108,13 +108,13 @@ class ArrowPredicateCompiler:
         if type(right).__name__ == "Column":
             other = self._column(right, kind)
             _need(self._columns[other] == form and self._user not in (name, other))
-            return lambda batch: _COMPARISONS[kind](_decoded(batch.column(name)), _decoded(batch.column(other)))
+            return lambda batch: _compare(kind, _decoded(batch.column(name)), _decoded(batch.column(other)))
         value = self._value(right, form)
         if form == "string":
             word = string_array([value])[0]
-            return lambda batch: self._of_words(batch.column(name), lambda words: _COMPARISONS[kind](words, word))
+            return lambda batch: self._of_words(batch.column(name), lambda words: _compare(kind, words, word))
         if form == "bool":
-            return lambda batch: _COMPARISONS[kind](batch.column(name), pa.scalar(value))
+            return lambda batch: _compare(kind, batch.column(name), pa.scalar(value))
         number = _scalar(value, form)
         return lambda batch: _compared(kind, batch.column(name), number)
 
@@ -202,7 +202,7 @@ def _need(plain: bool) -> None:
 
 
 def _joined(kind: str, one: Condition, two: Condition) -> Condition:
-    return lambda batch: _JOINED[kind](_truths(one(batch)), _truths(two(batch)))
+    return lambda batch: getattr(compute, _JOINED[kind])(_truths(one(batch)), _truths(two(batch)))
 
 
 def _inverted(inner: Condition) -> Condition:
@@ -223,9 +223,13 @@ def _decoded(array: Any) -> Any:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
+def _compare(kind: str, left: Any, right: Any) -> Any:
+    return getattr(compute, _COMPARISONS[kind])(left, right)
+
+
 def _compared(kind: str, array: Any, value: Any) -> Any:
     if array.type != pa.uint64():
-        return _COMPARISONS[kind](array, value)
+        return _compare(kind, array, value)
     if value.as_py() < 0:  # no unsigned id is below zero
         return (compute.equal if kind in ("NEQ", "GT", "GTE") else compute.not_equal)(array, array)
-    return _COMPARISONS[kind](array, value.cast(pa.uint64()))
+    return _compare(kind, array, value.cast(pa.uint64()))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from panstream.engine.arrow import boolean_bytes
+from panstream.engine.arrow import valid_mask
 from panstream.engine.config.text_style import Encoding
 from panstream.engine.rows.row_batch import RAGGED, RowSchema
 from panstream.engine.sources._encodings import to_utf8
@@ -87,6 +87,8 @@ def likely_encoding(sample: bytearray) -> Encoding | None:
     A single row with invalid bytes is a bad row, and no evidence about the others: only invalid bytes in the first
     line, which may hold column names, or in two lines count.
     """
+    if sample.isascii() and 0 not in sample:
+        return None
     from panstream.primitives.kernels.sources.transcode import count_letters
 
     data = np.frombuffer(sample, np.uint8)
@@ -171,7 +173,7 @@ def first_values(
         data[: end - begin] = data[begin:end]
         batch, _ = parser.parse(data, end - begin)
         codes = batch.codes[:rows]
-        valid = boolean_bytes(batch.columns.column(name).is_valid())[:rows]
+        valid = valid_mask(batch.columns.column(name))[:rows]
         misfits = codes == schema.type_error_code(name)
         unusable = misfits | (~valid & (codes != RAGGED)) if required else misfits
         batch.wipe()

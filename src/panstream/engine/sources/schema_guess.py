@@ -34,6 +34,7 @@ from panstream.engine.sources.formats.access_log import CADDY, COLUMNS, LINE
 from panstream.engine.sources.formats.csv import Dialect
 from panstream.engine.sources.hive_columns import infer_kinds
 from panstream.engine.sources.input_files import Format, InputFile, expand_paths
+from panstream.engine.sources.plain_text import plain_dialect
 from panstream.engine.sources.tables import open_table, readable_columns
 from panstream.errors import InvalidBatch, SourceError
 from panstream.primitives.inputs.parquet_footer import footer_of
@@ -157,9 +158,10 @@ def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller
     if sample.removeprefix(b"\xef\xbb\xbf").startswith(b"sep="):
         raise SourceError(f"{file.name} begins with a line for Excel (sep=), which is not part of its table; remove it")
     check_encoding_of(sample, declared, label=file.name, caller=caller)
-    inferred = _sniffed(file, sample, declared)
-    dialect = declared
     is_json = file.format == "json"
+    plain = None if is_json or declared.style.decimal != "." else plain_dialect(sample)
+    inferred = plain or _sniffed(file, sample, declared)
+    dialect = declared
     if is_json:
         columns = _kinds(pa.ipc.read_schema(pa.py_buffer(b64decode(inferred["schema"]))))
     elif inferred["skipped"]:
@@ -168,11 +170,15 @@ def _guess(file: InputFile, sample: bytearray, declared: Dialect, caller: Caller
         columns = inferred["columns"]
         names = () if inferred["header"] else columns
         dialect = declared.but(delimiter=inferred["delimiter"], quote=inferred["quote"], names=names)
-    fitting = {name: _fitting(sample, name, kind, dialect, is_json=is_json) for name, kind in columns.items()}
+    certain = {"int", "double"} if dialect.style.date_formats else {"int", "double", "string"}
+    fitting = {
+        name: kind if plain and kind in certain else _fitting(sample, name, kind, dialect, is_json=is_json)
+        for name, kind in columns.items()
+    }
     hints = {
         name: hint_for(sample, name, kind, dialect, is_json=is_json, caller=caller)
         for name, kind in fitting.items()
-        if kind == "string"
+        if kind == "string" and not (plain and columns[name] == kind)  # words are neither numbers nor times
     }
     return InferredSchema(
         format=file.format,
