@@ -32,6 +32,7 @@ from panstream.primitives.hashing import (
     mark_strings_packed,
 )
 from panstream.primitives.inputs import Dictionary, Integers, ItemBatch, Strings
+from panstream.primitives.inputs.argument import read_only
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import NoiseSource
 from panstream.primitives.packed_bits import pack_bits
@@ -178,7 +179,8 @@ class BitmapCounter(RandomizedBits):
 
         state.released = consume_release(state.released, self.releases)
         ones, sizes = np.zeros((2, 1 << len(state.frozen), self.levels), np.int64)
-        count_set_bits(state.bits, state.frozen, self.buckets, ones)  # without an unpacked copy of the state
+        # Without an unpacked copy of the state.
+        count_set_bits(read_only(state.bits), state.frozen, self.buckets, ones)
         count_set_bits(self.table.owned_bits(), state.frozen, self.buckets, sizes)
         rng.add_discrete_laplace(ones.reshape(-1), self.law.noise)
         return self._decode(ones, sizes)

@@ -116,5 +116,5 @@ def _kind(
 
 
 def _count(marked: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    counts = np.concatenate([[0], np.cumsum(marked)])
-    return counts[ends] - counts[starts]
+    counts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(marked)])
+    return counts.take(ends) - counts.take(starts)

@@ -21,25 +21,27 @@ _INIT0 = np.uint64(0x736F6D6570736575)
 _INIT1 = np.uint64(0x646F72616E646F6D)
 _INIT2 = np.uint64(0x6C7967656E657261)
 _INIT3 = np.uint64(0x7465646279746573)
+_WORD = np.uint64(64)
+_13, _16, _17, _21, _32 = map(np.uint64, (13, 16, 17, 21, 32))  # literal numbers would compile _rotate_left five times
 _ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _rotate_left(word: np.uint64, bits: int) -> Any:
-    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+def _rotate_left(word: np.uint64, bits: np.uint64) -> Any:
+    return (word << bits) | (word >> (_WORD - bits))
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _round(v0: np.uint64, v1: np.uint64, v2: np.uint64, v3: np.uint64) -> Any:
     v0 += v1
     v2 += v3
-    v1 = _rotate_left(v1, 13) ^ v0
-    v3 = _rotate_left(v3, 16) ^ v2
-    v0 = _rotate_left(v0, 32) + v3
+    v1 = _rotate_left(v1, _13) ^ v0
+    v3 = _rotate_left(v3, _16) ^ v2
+    v0 = _rotate_left(v0, _32) + v3
     v2 += v1
-    v1 = _rotate_left(v1, 17) ^ v2
-    v3 = _rotate_left(v3, 21) ^ v0
-    return v0, v1, _rotate_left(v2, 32), v3
+    v1 = _rotate_left(v1, _17) ^ v2
+    v3 = _rotate_left(v3, _21) ^ v0
+    return v0, v1, _rotate_left(v2, _32), v3
 
 
 @njit(cache=True, nogil=True, forceinline=True)

@@ -119,12 +119,13 @@ def split_records_simd(
     return row, done
 
 
-# The vector kernel stops where it is not certain of the result; the loop over bytes continues at that record.
-@njit(cache=True, nogil=True)
 def split_records(
     data: Bytes, end: int, delimiter: int, quote: int, columns: Positions,
     starts: Positions, stops: Positions, forms: Bytes, ragged: Bytes,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Find the fields of complete records in ``data[:end]``; return their number and the position where they end."""
     row, done = split_records_simd(data, end, delimiter, quote, columns, starts, stops, forms, ragged)
+    if done == end:
+        return row, done
+    # The vector kernel stopped where it is not certain of the result; the loop over bytes continues at that record.
     return split_records_bytewise(data, done, end, delimiter, quote, columns, row, starts, stops, forms, ragged)
