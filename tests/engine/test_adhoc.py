@@ -24,7 +24,7 @@ from panstream.engine.adhoc import PreparedQuery, query
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.export import answers
 from panstream.engine.runtime.engine import Engine
-from panstream.engine.runtime.ingest import ingest
+from panstream.engine.runtime.ingest import ROWS_OF_FILES, ingest
 from panstream.engine.sources.schema_guess import infer_schema
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, SourceError, StoreDamaged, UnboundedLoss
 from tests.engine.runtime.streams import COUNT, DISTINCT, config
@@ -256,12 +256,12 @@ def test_a_user_without_a_bound_on_her_rows_is_warned_of() -> None:
         ask()
         query(TABLE, "SELECT COUNT(DISTINCT host) FROM x", epsilon=1.0, user="host")
         bounded = ask(user="host", contributions=2)
-    assert bounded.notes[0].startswith("counting at most 2 rows per user, in each batch of up to 200,000 rows")
+    assert bounded.notes[0].startswith("counting at most 2 rows per user, in each batch of up to 524,288 rows")
     assert str(bounded).splitlines()[-1].startswith("Counting at most 2 rows per user, in each batch")
 
 
 def test_rows_beyond_the_bound_are_left_out_as_the_label_says(exact: None) -> None:
-    table = pa.table({"host": ["a"] * 400_001 + ["b"]})
+    table = pa.table({"host": ["a"] * (2 * ROWS_OF_FILES + 1) + ["b"]})
     answer = query(table, "SELECT COUNT(*) FROM x", epsilon=1.0, user="host", contributions=10)
     assert float(answer) == 10 + 10 + 1 + 1  # in three batches
 

@@ -108,7 +108,7 @@ def test_a_run_goes_on_where_it_was_stopped(store: ObjectStore, kind: str) -> No
         store.put(f"b/in/{number}.{kind}", write(range(100 * number, 100 * number + 100)))
     applied: dict[str, int] = {}
     numbers = read([store.address("b/in")], applied, rows=30, stop=11)
-    assert len(numbers) == 290
+    assert len(numbers) == (275 if kind == "parquet" else 290)  # in batches of 25, or of 30 and 10 at the end of a file
     store.put(f"b/in/0a.{kind}", write(range(900, 1000)))  # in the middle of the order
     while more := read([store.address("b/in")], applied, rows=30, stop=7):
         numbers += more

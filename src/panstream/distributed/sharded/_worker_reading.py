@@ -22,6 +22,7 @@ from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
 from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.runtime.ingest import ROWS_OF_FILES, open_configured_source
 from panstream.engine.runtime.running_query import RunningQuery
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources.coalescer import Coalescer
@@ -150,7 +151,6 @@ def plan_read_tasks(
 
 
 MAX_SKIPPED_NUMBERS = 1000
-_BATCH_ROWS = 1 << 17
 _CELLS_PER_ROW = 8  # marks take a byte per cell until the task is read: fewer than in a step of the coordinator
 Totals = list[tuple[str, NDArray[np.int64], NDArray[np.int64]]]  # of every query: totals and events of all its groups
 
@@ -237,15 +237,13 @@ class PartitionReader:
         """Yield the rows of a partition, of ``table`` if given, with the columns of ``schema`` if given."""
         schema = self.schema if schema is None else schema
         if table is None and partition.format != "parquet":
-            from panstream.engine.runtime.ingest import open_configured_source
-
             assert partition.path is not None
             source = open_configured_source(self.config, [partition.path], format=partition.format, schema=schema)
             yield from (batch for batch in source.batches() if batch is not None)
             source.close()
             return
-        batches = max(1, -(-partition.rows // _BATCH_ROWS))
-        size = max(1, -(-partition.rows // batches)) if table is None else _BATCH_ROWS
+        batches = max(1, -(-partition.rows // ROWS_OF_FILES))
+        size = max(1, -(-partition.rows // batches)) if table is None else ROWS_OF_FILES
         coalescer = Coalescer(
             schema,
             rows=size,
@@ -253,6 +251,7 @@ class PartitionReader:
             label=partition.name,
             skip=partition.before,
             start=partition.before,
+            uncut=True,
         )
         try:
             pieces = (
@@ -283,7 +282,7 @@ class PartitionReader:
 
     def _table_batches(self, partition: Partition, table: Any) -> Iterator[RowBatch]:
         check_types(table.schema, self.schema, partition.name)
-        for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        for batch in table.to_batches(max_chunksize=ROWS_OF_FILES):
             yield from_arrow(batch, self.schema, owned=False)
 
     def _route_batch(self, batch: RowBatch, routed: _RoutedRows) -> None:

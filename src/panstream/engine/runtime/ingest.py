@@ -25,7 +25,7 @@ from panstream.errors import ClockJumped
 from panstream.primitives.interrupts import INTERRUPTS
 
 _REPORTED = 1000  # row numbers in the report to the sender
-ROWS_OF_FILES = 200_000  # per micro-batch of a file; rows of a pipe must not wait for so many
+ROWS_OF_FILES = 1 << 19  # per micro-batch of a file; rows of a pipe must not wait for so many
 _NO_TIME = "the time is missing or cannot be read"
 _CLOCK_CHECK = 1.0  # seconds between two checks of the clock while files are read
 _POLL = 0.050  # seconds that a live source waits for rows at most, so that steps end on time

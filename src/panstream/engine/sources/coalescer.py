@@ -17,10 +17,12 @@ from panstream.errors import BadRowError
 
 
 class Coalescer:
-    """Collects the rows of one producer into batches of exactly ``rows`` rows, bad ones included.
+    """Collects the rows of one producer into batches of ``rows`` rows, bad ones included.
 
     Boundaries depend on the input only, unless ``seconds`` is given, after which an incomplete batch is yielded. The
     first ``skip`` rows were applied in an earlier run and are dropped; the first ``start`` of them are not even read.
+    With ``uncut``, batches end where pieces do as long as they have over half of ``rows``: cutting a piece and joining
+    its parts with others copies all of them.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Coalescer:
         clock: Callable[[], float] = lambda: 0.0,
         skip: int = 0,
         start: int = 0,
+        uncut: bool = False,
     ) -> None:
         self._schema = schema
         self._rows = rows
@@ -46,6 +49,7 @@ class Coalescer:
         self._since = 0.0
         self._done = start  # rows that were yielded or skipped
         self._skip = skip
+        self._uncut = uncut
 
     @property
     def rows_seen(self) -> int:
@@ -68,6 +72,8 @@ class Coalescer:
             row = self.rows_seen + position + 1
             reason = self._schema.reason(int(piece.codes[position]))
             raise BadRowError(f"{self._label}, row {row}: {reason}; nothing of its batch was taken", row=row)
+        if self._uncut and self._waiting > self._rows // 2 and self._waiting + len(piece) > self._rows:
+            yield self._batch(self._waiting)
         if len(piece):
             if not self._waiting:
                 self._since = self._clock()

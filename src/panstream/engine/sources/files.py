@@ -85,7 +85,9 @@ class _PathSource(EventSource):
         self._dialect = dialect or Dialect()
         self._site = site
 
-    def _coalescer(self, file: InputFile, producer: str, *, live: bool, start: int = 0) -> Coalescer:
+    def _coalescer(
+        self, file: InputFile, producer: str, *, live: bool, start: int = 0, uncut: bool = False
+    ) -> Coalescer:
         return Coalescer(
             self._schema,
             rows=self._rows,
@@ -95,6 +97,7 @@ class _PathSource(EventSource):
             clock=self._clock,
             skip=self._applied.get(producer, 0),
             start=start,
+            uncut=uncut,
         )
 
     def _parser(self, file: InputFile) -> RecordParser:
@@ -215,7 +218,7 @@ class FileSource(_PathSource):
         reader = ParquetFile(file.path, self._schema, rows=self._rows, values=file.values, field_ids=file.field_ids)
         total = max(1, reader.total_rows)
         applied = self._applied.get(file.producer, 0)
-        coalescer = self._coalescer(file, file.producer, live=False, start=reader.skip(applied))
+        coalescer = self._coalescer(file, file.producer, live=False, start=reader.skip(applied), uncut=True)
         self._position = lambda: size * coalescer.rows_seen / total
         yield from _coalesced(reader, reader.pieces(), coalescer)
 

@@ -159,6 +159,13 @@ class RemoteBytes(io.RawIOBase):
         for start, stop in joined:
             self._loaded.append((start, self._fetch(start, stop)))
 
+    def view(self, start: int, size: int) -> NDArray[np.uint8] | None:
+        """Return ``size`` bytes from ``start`` on, if they are loaded."""
+        for first, data in self._loaded:
+            if first <= start and start + size <= first + data.size:
+                return data[start - first : start - first + size]
+        return None
+
     def readable(self) -> bool:
         """Return True."""
         return True

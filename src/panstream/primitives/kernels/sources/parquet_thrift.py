@@ -33,7 +33,6 @@ PAGE_FIELDS = 5
 DATA_PAGE = 0
 DICTIONARY_PAGE = 2
 DATA_PAGE_2 = 3
-
 _DEEPEST = 64  # nesting of structures, and of groups in a schema
 _TRUE = 1
 _FALSE = 2
@@ -330,20 +329,3 @@ def read_page_header(data: NDArray[np.uint8], page: NDArray[np.int64]) -> Any:
         page[PAGE_VALUES] = inner[8, 1]
         page[PAGE_ENCODING] = inner[8, 4]
     return pos
-
-
-# All rows may have the longest entry of a dictionary: it bounds the bytes that pyarrow allocates per row.
-@njit(cache=True, nogil=True)
-def longest_string(page: NDArray[np.uint8], count: int) -> Any:
-    """Return the length of the longest of ``count`` strings in plain encoding, or a negative error."""
-    longest = pos = np.int64(0)
-    for _ in range(count):
-        if pos > page.size - 4:
-            return np.int64(DAMAGED)
-        length = np.int64(page[pos]) | np.int64(page[pos + 1]) << 8 | np.int64(page[pos + 2]) << 16
-        length |= np.int64(page[pos + 3]) << 24
-        pos += 4 + length
-        if pos > page.size:
-            return np.int64(DAMAGED)
-        longest = max(longest, length)
-    return longest

@@ -52,7 +52,7 @@ class ColumnDecoder:
         footer: Its footer, which was checked.
         names: The columns.
         repetitive: Those that are dictionary-encoded throughout.
-        buffer_size: Bytes that are read at once, per column.
+        buffer_size: Bytes that are read at once, per column; 0 for all of its chunk.
     """
 
     def __init__(

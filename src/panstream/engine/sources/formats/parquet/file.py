@@ -6,8 +6,8 @@ other processes ids stay in freed memory until it is reused.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from panstream.engine.rows.wiping import wipe_array
 from panstream.engine.sources.error_guard import translate_reader_errors
 from panstream.engine.sources.formats.arrow_columns import check_types, from_arrow
 from panstream.engine.sources.formats.parquet.column_decoder import ColumnDecoder, read_metadata
+from panstream.engine.sources.formats.parquet.local_bytes import LocalBytes, can_load
 from panstream.engine.sources.formats.parquet.page_limits import LARGEST_PAGE_BYTES, chunk_range, measure_pages
 from panstream.engine.sources.hive_columns import PathColumns
 from panstream.engine.sources.object_stores import RemoteBytes, RemoteFile
@@ -60,13 +61,13 @@ class ParquetFile:
         self._rows = rows
         self._name = path.name
         self._next_group = 0
-        self._headers: io.RawIOBase = self._guarded(
-            lambda: path.open() if isinstance(path, RemoteFile) else path.open("rb", buffering=0)
+        self._file: LocalBytes | RemoteBytes = self._guarded(
+            lambda: path.open() if isinstance(path, RemoteFile) else LocalBytes(path)
         )
         try:
             self._open(path, schema, values or {}, field_ids or {})
         except BaseException:
-            self._headers.close()
+            self._file.close()
             raise
 
     def _open(
@@ -78,10 +79,7 @@ class ParquetFile:
     ) -> None:
         from pyarrow import parquet
 
-        def source() -> Any:
-            return path if isinstance(path, Path) else pa.PythonFile(self._headers, "r")
-
-        footer: NDArray[np.uint8] = self._guarded(lambda: footer_bytes(self._headers))
+        footer: NDArray[np.uint8] = self._guarded(lambda: footer_bytes(self._file))
         try:
             self._footer: Footer = self._guarded(lambda: parse_footer(footer))
             # Not ``metadata.schema``: its reference cycle would hold the statistics, which quote values, in memory.
@@ -95,11 +93,11 @@ class ParquetFile:
             self._columns = self._guarded(lambda: self._columns_by_name(parquet_schema))
             self._decoder: ColumnDecoder = self._guarded(
                 lambda: ColumnDecoder(
-                    source,
+                    lambda: self._source(path),
                     footer,
                     list(self._schema.columns),
                     repetitive=[name for name, column in self._columns if self._is_repetitive(name, column)],
-                    buffer_size=min(max(_MIN_BUFFER_BYTES, _ROW_BYTES * self._rows), _MAX_BUFFER_BYTES),
+                    buffer_size=self._buffer_size(),
                 )
             )
         finally:
@@ -126,9 +124,9 @@ class ParquetFile:
             yield from self._read_group(group)
 
     def close(self) -> None:
-        """Close both handles of the file."""
-        self._headers.close()
+        """Close the file."""
         self._decoder.close()
+        self._file.close()
 
     def _check_field_ids(self, arrow_schema: Any, field_ids: Mapping[str, int]) -> None:
         """Raise SourceError if a column was renamed since the file was written: the name would be another column's."""
@@ -141,8 +139,7 @@ class ParquetFile:
                 )
 
     def _read_group(self, group: int) -> Iterator[RowBatch]:
-        if isinstance(self._headers, RemoteBytes):
-            self._headers.load(chunk_range(self._footer.columns[group, column]) for _, column in self._columns)
+        self._guarded(lambda: self._file.load(self._ranges(group)), group)
         rows_left = self._footer.rows[group]
         batch_rows = self._guarded(lambda: self._batch_rows(group), group)
         batches = self._decoder.batches(group, batch_rows)
@@ -169,11 +166,29 @@ class ParquetFile:
         """Check the page headers of a row group; return how many rows to decode at once within ``_BATCH_BYTES``."""
         row_limit = _BATCH_BYTES // self._rows
         chunks = [self._footer.columns[group, column] for _, column in self._columns]
-        limits = [measure_pages(self._headers, chunk, row_limit) for chunk in chunks]
+        limits = [measure_pages(self._file, chunk, row_limit) for chunk in chunks]
         if sum(limit.page_bytes for limit in limits) > LARGEST_PAGE_BYTES:
             raise CorruptParquet("the pages of a row group are too large")
         row_bytes = sum(limit.row_bytes for limit in limits)
-        return min(self._rows, max(1, _BATCH_BYTES // max(1, row_bytes)))
+        most = min(self._rows, max(1, _BATCH_BYTES // max(1, row_bytes)))
+        return -(-self._footer.rows[group] // max(1, -(-self._footer.rows[group] // most))) or 1
+
+    def _ranges(self, group: int) -> list[tuple[int, int]]:
+        return [chunk_range(self._footer.columns[group, column]) for _, column in self._columns]
+
+    @cached_property
+    def _loads_all(self) -> bool:
+        """Return whether every row group of a local file is loaded before pyarrow reads it."""
+        groups = range(len(self._footer.rows))
+        return isinstance(self._file, LocalBytes) and all(can_load(self._ranges(group)) for group in groups)
+
+    def _source(self, path: Path | RemoteFile) -> Any:
+        """Open the file for pyarrow, which reads files on a local disk by itself unless they are loaded."""
+        return path if isinstance(path, Path) and not self._loads_all else pa.PythonFile(self._file, "r")
+
+    def _buffer_size(self) -> int:
+        """Return the bytes that pyarrow reads at once of a column; 0 for all of it."""
+        return 0 if self._loads_all else min(max(_MIN_BUFFER_BYTES, _ROW_BYTES * self._rows), _MAX_BUFFER_BYTES)
 
     def _columns_by_name(self, parquet_schema: Any) -> list[tuple[str, int]]:
         """Return the declared columns with the indices of their leaves, as pyarrow matches names with paths."""

@@ -6,23 +6,23 @@ pyarrow allocates the memory for the former before it fails, and decodes the lat
 
 from __future__ import annotations
 
-import io
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
+from panstream.engine.sources.formats.parquet.local_bytes import LocalBytes
+from panstream.engine.sources.object_stores import RemoteBytes
+from panstream.primitives.inputs.argument import read_only
 from panstream.primitives.inputs.parquet_footer import CorruptParquet, read_at
 from panstream.primitives.memory.scratch import wipe, wipe_at
 
 LARGEST_PAGE_BYTES = 1 << 30
-_VALUE_BYTES = 16  # upper bound of what pyarrow needs per value of a page, besides the page
 _HEADER_BYTES = 1 << 9  # first attempt; longer ones have statistics of long strings
 _LARGEST_HEADER_BYTES = 1 << 24
 _BYTE_ARRAY = 6
 _CODECS = {0: "none", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
-_DELTA_BYTE_ARRAY = 7  # an encoding in which a value may repeat the previous one without taking bytes
 
 
 class PageLimits(NamedTuple):
@@ -37,7 +37,7 @@ class PageLimits(NamedTuple):
     row_bytes: int
 
 
-def measure_pages(file: io.RawIOBase, column: NDArray[np.int64], row_limit: int) -> PageLimits:
+def measure_pages(file: LocalBytes | RemoteBytes, column: NDArray[np.int64], row_limit: int) -> PageLimits:
     """Check the page headers of a column chunk.
 
     Args:
@@ -49,6 +49,7 @@ def measure_pages(file: io.RawIOBase, column: NDArray[np.int64], row_limit: int)
     Raises:
         CorruptParquet: The pages do not lie in the chunk, are too large, or have fewer values than the footer says.
     """
+    from panstream.primitives.kernels.sources import parquet_pages
     from panstream.primitives.kernels.sources import parquet_thrift as thrift
 
     numbers = column.tolist()
@@ -56,22 +57,15 @@ def measure_pages(file: io.RawIOBase, column: NDArray[np.int64], row_limit: int)
     end = start + stored
     if numbers[thrift.ELSEWHERE] or min(start, numbers[thrift.STORED], numbers[thrift.VALUES]) < 0:
         raise CorruptParquet("a column is not in the file")
-    has_strings = numbers[thrift.TYPE] == _BYTE_ARRAY
-    values = page_bytes = dictionary_bytes = row_bytes = 0
-    while values < numbers[thrift.VALUES]:
-        page, start = _read_header(file, start, end)
-        kind, size, stored, count, encoding = page.tolist()
-        if kind == thrift.DICTIONARY_PAGE:
-            dictionary_bytes = size
-            if not has_strings:
-                row_bytes = max(row_bytes, -(-size // max(1, count)))
-            elif size > row_limit:
-                row_bytes = max(row_bytes, _longest_string(file, start - stored, page, numbers[thrift.CODEC]))
-        elif kind in (thrift.DATA_PAGE, thrift.DATA_PAGE_2):
-            values += count
-            page_bytes = max(page_bytes, size)
-            row_bytes = max(row_bytes, size if encoding == _DELTA_BYTE_ARRAY else -(-size // max(1, count)))
-    return PageLimits(page_bytes + dictionary_bytes, row_bytes)
+    pages = np.zeros(parquet_pages.CHUNK_FIELDS, np.int64)
+    _scan_pages(file, start, end, numbers[thrift.VALUES], pages)
+    row_bytes = int(pages[parquet_pages.ROW_BYTES])
+    dictionary_bytes = int(pages[parquet_pages.DICTIONARY_SIZE])
+    if numbers[thrift.TYPE] != _BYTE_ARRAY:
+        row_bytes = max(row_bytes, -(-dictionary_bytes // max(1, int(pages[parquet_pages.DICTIONARY_VALUES]))))
+    elif dictionary_bytes > row_limit:
+        row_bytes = max(row_bytes, _longest_string(file, start, pages, numbers[thrift.CODEC]))
+    return PageLimits(int(pages[parquet_pages.LARGEST]) + dictionary_bytes, row_bytes)
 
 
 def chunk_range(column: NDArray[np.int64]) -> tuple[int, int]:
@@ -85,44 +79,60 @@ def chunk_range(column: NDArray[np.int64]) -> tuple[int, int]:
     return start, numbers[thrift.STORED]
 
 
-def _longest_string(file: io.RawIOBase, start: int, page: NDArray[np.int64], codec: int) -> int:
+def _longest_string(file: LocalBytes | RemoteBytes, start: int, pages: NDArray[np.int64], codec: int) -> int:
     """Return an upper bound of the strings in a dictionary, any of which all rows may refer to."""
-    from panstream.primitives.kernels.sources import parquet_thrift as thrift
+    from panstream.primitives.kernels.sources import parquet_pages
 
-    _, size, stored, count, _ = page.tolist()
+    numbers = pages.tolist()
+    size = int(numbers[parquet_pages.DICTIONARY_SIZE])
     if codec not in _CODECS:
-        return int(size)
-    packed = read_at(file, start, stored)
+        return size
+    start += numbers[parquet_pages.DICTIONARY_START]
+    loaded = file.view(start, numbers[parquet_pages.DICTIONARY_STORED])
+    packed = read_at(file, start, numbers[parquet_pages.DICTIONARY_STORED]) if loaded is None else loaded
     try:
-        plain = pa.py_buffer(packed) if codec == 0 else pa.decompress(packed, size, _CODECS[codec])
-        longest = int(thrift.longest_string(np.frombuffer(plain, np.uint8), count))
-        wipe_at(plain.address, plain.size)
+        plain = pa.py_buffer(packed) if codec == 0 else pa.decompress(pa.py_buffer(packed), size, _CODECS[codec])
+        count = numbers[parquet_pages.DICTIONARY_VALUES]
+        longest = int(parquet_pages.longest_string(np.frombuffer(plain, np.uint8), count))
+        if codec != 0:
+            wipe_at(plain.address, plain.size)
     finally:
-        wipe(packed)
+        if loaded is None:
+            wipe(packed)
     if longest < 0:
         raise CorruptParquet("a dictionary has fewer strings than it says")
     return longest
 
 
-def _read_header(file: io.RawIOBase, start: int, end: int) -> tuple[NDArray[np.int64], int]:
-    """Return the fields of the page header at ``start``, and where the page ends."""
-    from panstream.primitives.kernels.sources import parquet_thrift as thrift
+def _scan_pages(file: LocalBytes | RemoteBytes, start: int, end: int, values: int, pages: NDArray[np.int64]) -> None:
+    """Check all page headers of a chunk: at once where it is loaded, else one by one, without what lies between."""
+    from panstream.primitives.kernels.sources import parquet_pages
+    from panstream.primitives.kernels.sources.parquet_thrift import CUT_OFF
 
-    page = np.empty(thrift.PAGE_FIELDS, np.int64)
+    loaded = file.view(start, end - start)
+    if loaded is not None:
+        _check(int(parquet_pages.scan_pages(read_only(loaded), 0, end - start, values, pages)))
+        return
     size = _HEADER_BYTES
-    while True:
-        data = read_at(file, start, min(size, end - start))
-        header_bytes = int(thrift.read_page_header(data, page))
+    while pages[parquet_pages.PAGE_COUNT] < values:
+        position = int(pages[parquet_pages.NEXT_PAGE])
+        data = read_at(file, start + position, min(size, end - start - position))
+        result = int(parquet_pages.scan_pages(read_only(data), position, end - start, values, pages))
         wipe(data)  # statistics quote values
-        if header_bytes != thrift.CUT_OFF or data.size < size or size >= _LARGEST_HEADER_BYTES:
-            break
-        size *= 8
-    if header_bytes < 0:
-        raise CorruptParquet("a page header is damaged")
-    kind, uncompressed, stored, values, _ = page.tolist()
-    has_values = kind in (thrift.DATA_PAGE, thrift.DICTIONARY_PAGE, thrift.DATA_PAGE_2)
-    if min(uncompressed, stored) < 0 or (has_values and values < 0) or stored > end - start - header_bytes:
-        raise CorruptParquet("a page does not lie in its column chunk")
-    if max(uncompressed, _VALUE_BYTES * values) > LARGEST_PAGE_BYTES:
+        if result != CUT_OFF:
+            _check(result)
+        if pages[parquet_pages.NEXT_PAGE] > position:
+            size = _HEADER_BYTES
+        elif data.size < size or size >= _LARGEST_HEADER_BYTES:
+            _check(result)
+        else:
+            size *= 8
+
+
+def _check(result: int) -> None:
+    from panstream.primitives.kernels.sources import parquet_pages
+
+    if result == parquet_pages.TOO_LARGE:
         raise CorruptParquet("a page is too large")
-    return page, start + header_bytes + stored
+    if result < 0:
+        raise CorruptParquet("a page header is damaged, or a page does not lie in its column chunk")
