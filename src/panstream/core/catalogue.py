@@ -35,6 +35,7 @@ ALGORITHMS: dict[str, str] = {
     "ContinualSum": "panstream.algorithms.continual.sums",
     "ContinualVariance": "panstream.algorithms.continual.moments",
     "DecayedSum": "panstream.algorithms.continual.decayed_sum",
+    "GaussMarkovCount": "panstream.algorithms.continual.gauss_markov",
     "KaryTree": "panstream.algorithms.continual.sums",
     "LeastSquaresTree": "panstream.algorithms.continual.least_squares_tree",
     "RangeHistogram": "panstream.algorithms.continual.range_histogram",

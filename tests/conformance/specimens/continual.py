@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.gauss_markov import GaussMarkovCount
 from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
 from panstream.algorithms.continual.range_histogram import RangeHistogram
@@ -36,6 +37,8 @@ def continual_specimens() -> list[Specimen]:
         "ContinualCount, three contributions": ContinualCount(epsilon=0.5, horizon=1000, contributions=3),
         "ContinualCount, Gaussian": ContinualCount(epsilon=0.5, delta=1e-6, horizon=1000),
         "ContinualCount, Gaussian, unbounded": ContinualCount(epsilon=0.5, delta=1e-6, contributions=3),
+        "GaussMarkovCount": GaussMarkovCount(epsilon=0.5, delta=1e-6, horizon=1000),
+        "GaussMarkovCount, unbounded": GaussMarkovCount(epsilon=0.5, delta=1e-6, contributions=3),
         "SimpleCounterI": SimpleCounterI(epsilon=0.5, horizon=100),
         "SimpleCounterII": SimpleCounterII(epsilon=0.5, horizon=100),
         "EventCounter": EventCounter(epsilon=0.5, horizon=100),

@@ -11,6 +11,7 @@ from panstream.primitives.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from panstream.algorithms.continual.decayed_sum import DecayedSum as DecayedSum
+    from panstream.algorithms.continual.gauss_markov import GaussMarkovCount as GaussMarkovCount
     from panstream.algorithms.continual.least_squares_tree import LeastSquaresTree as LeastSquaresTree
     from panstream.algorithms.continual.moments import ContinualMean as ContinualMean
     from panstream.algorithms.continual.moments import ContinualVariance as ContinualVariance
@@ -26,6 +27,7 @@ _MODULES = {
     "ContinualSum": "panstream.algorithms.continual.sums",
     "ContinualVariance": "panstream.algorithms.continual.moments",
     "DecayedSum": "panstream.algorithms.continual.decayed_sum",
+    "GaussMarkovCount": "panstream.algorithms.continual.gauss_markov",
     "KaryTree": "panstream.algorithms.continual.sums",
     "LeastSquaresTree": "panstream.algorithms.continual.least_squares_tree",
     "RangeHistogram": "panstream.algorithms.continual.range_histogram",

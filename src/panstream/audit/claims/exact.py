@@ -192,6 +192,10 @@ def gaussian_loss(shift: Numbers, covariance: Numbers) -> float:
     >>> gaussian_loss(np.array([1.0, 1.0]), np.diag([2.0, 4.0]))
     0.375
     """
+    spread = np.sqrt(np.diag(covariance))  # numbers may have different units: each is divided by its own
+    spread[spread == 0.0] = 1.0
+    shift = shift / spread
+    covariance = covariance / np.outer(spread, spread)
     solved = np.linalg.lstsq(covariance, shift, rcond=None)[0]
     if np.abs(covariance @ solved - shift).max(initial=0.0) > 1e-9 * np.abs(shift).max(initial=1.0):
         return math.inf

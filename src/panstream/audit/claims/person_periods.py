@@ -99,11 +99,12 @@ class GaussianPeriod:
     neighbours: Sequence[Stream]
     moments: Sequence[Moment]
     delta: float
+    amplitude: int = 1  # of the noise that is injected, where the code rounds
 
     def __call__(self) -> ExactLoss:
         """Return the largest loss, with the moment that reaches it."""
         rho: dict[int | None, float] = {}
-        for view in linear_views(self.algorithm, self.stream, self.neighbours):
+        for view in linear_views(self.algorithm, self.stream, self.neighbours, amplitude=self.amplitude):
             covariance = view.matrix @ np.diag(view.kappas**-2.0) @ view.matrix.T
             rho[view.look] = max(gaussian_loss(shift, covariance) for shift in view.shifts)
         worst = max(self.moments, key=lambda moment: sum(rho[look] for look in moment))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.algorithms.continual.gauss_markov import GaussMarkovCount
 from panstream.algorithms.continual.tree_base import Tree
 from panstream.core.shardable import is_shardable
 from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue, wipe_messages
@@ -109,7 +110,7 @@ def can_read_on_workers(config: Config, plans: Sequence[QueryPlan]) -> bool:
         return True
     if config.stream.time is None or config.stream.on_bad_row == "stop":
         return False
-    return all(is_shardable(plan.algorithm) or isinstance(plan.algorithm, Tree) for plan in plans)
+    return all(is_shardable(plan.algorithm) or isinstance(plan.algorithm, Tree | GaussMarkovCount) for plan in plans)
 
 
 def plan_read_tasks(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from panstream.algorithms.continual.gauss_markov import GaussMarkovCount
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
 from panstream.algorithms.continual.range_histogram import RangeHistogram
 from panstream.algorithms.continual.tree_base import Tree
@@ -81,7 +82,7 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
             (f"at release {tick:,}, with {size:,} users", _half_width(algorithm.expected_estimate(size, tick)))
             for tick in _ticks(plan)
         ]
-    if isinstance(algorithm, Tree | SharedContinual):
+    if isinstance(algorithm, Tree | GaussMarkovCount | SharedContinual):
         return [
             (f"at release {tick:,}", _half_width(_expected_answer(plan, output, tick, 0.0))) for tick in _ticks(plan)
         ]
@@ -96,8 +97,11 @@ def _ticks(plan: QueryPlan) -> tuple[int, ...]:
 
 
 def _expected_answer(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estimate:
-    """Return the answer of a tree after ``ticks`` and ``rows``, with the noise at its mean."""
+    """Return the answer of a continual algorithm after ``ticks`` and ``rows``, with the noise at its mean."""
     tree = plan.algorithm
+    if isinstance(tree, GaussMarkovCount):
+        count = tree.expected_estimate(ticks, rows)
+        return plan.answer(output, count, lambda what: count)
 
     def read(what: Any) -> Estimate:
         law = () if isinstance(tree, SharedContinual) else (tree.engine.law(),)
@@ -124,7 +128,7 @@ def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
     """Return the expected last answer for ``size`` users or rows; without a horizon, that of a late tick."""
     algorithm = plan.algorithm
     last = _SOME if plan.is_unbounded else plan.releases
-    if isinstance(algorithm, Tree | SharedContinual):
+    if isinstance(algorithm, Tree | GaussMarkovCount | SharedContinual):
         return _expected_answer(plan, output, last, size)
     if isinstance(algorithm, SetBitCounter):
         expected: Estimate = algorithm.expected_estimate(last, size)

@@ -11,6 +11,7 @@ from panstream.algorithms.continual.sums import ContinualCount, ContinualSum
 from panstream.algorithms.density.optbern import OptBern
 from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.planner.continual_user_rules import choose_continual_algorithm
+from panstream.engine.planner.correlated_count import choose_correlated_count
 from panstream.engine.planner.open_domain import choose_heavy_hitter_sketch
 from panstream.engine.planner.retention_rules import choose_retained_bitmap
 from panstream.engine.planner.secret_shared_rules import choose_shared_user_statistic
@@ -107,6 +108,10 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
     }
     if kind in (Aggregate.VAR_POP, Aggregate.STDDEV_POP):
         common["population"] = True
+    if kind is Aggregate.COUNT and query.delta and not stream.machines:
+        correlated = choose_correlated_count(ContinualCount(**common))
+        if correlated is not None:
+            return correlated
     tree = "tree" if common["horizon"] else "endless"
     return algorithms[kind](**common), _TREE_WHY.get(name.partition("_")[0], _TREE_WHY[tree])
 

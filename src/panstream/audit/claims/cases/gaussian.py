@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.gauss_markov import GaussMarkovCount, GaussMarkovNoise
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
 from panstream.algorithms.continual.noise_sum_tails import Law
 from panstream.algorithms.continual.noisy_tree import NoisyTree
@@ -95,6 +96,36 @@ def _lately() -> Iterator[Case]:
     )
 
 
+class _HalfOfTheCorrelatedNoise(GaussMarkovCount):
+    """Draws with half of sigma. A control: never use it."""
+
+    def noise(self, epoch: int = 0) -> GaussMarkovNoise:
+        """Return noise of half the scale that the claim needs."""
+        full = super().noise(epoch)
+        coarse = tuple(DiscreteGaussian.at_least(law.sigma / 2) for law in full.coarse)
+        starts = tuple((shift, DiscreteGaussian.at_least(law.sigma / 2)) for shift, law in full.starts)
+        return replace(full, count=DiscreteGaussian.at_least(full.count.sigma / 2), coarse=coarse, starts=starts)
+
+
+def _correlated() -> Iterator[Case]:
+    """Yield counts whose noise is correlated over time, and a broken one."""
+    slots = [update([]), tick()] * 8
+    moved = with_update_replaced(slots, update([1]))
+    cases: tuple[tuple[type[GaussMarkovCount], str, dict[str, Any]], ...] = (
+        (GaussMarkovCount, f"GaussMarkovCount, delta {_DELTA:g}", {"kind": "production"}),
+        (
+            _HalfOfTheCorrelatedNoise,
+            "Correlated noise halved",
+            {"kind": "control", "represents": "half of sigma loses four times the zCDP"},
+        ),
+    )
+    for kind, name, options in cases:
+        algorithm = kind(**_SETTINGS, horizon=8)
+        streams = [tuple(neighbour) for neighbour in moved]
+        exact = GaussianPeriod(algorithm, tuple(slots), streams, one_copy([len(slots)]), _DELTA, amplitude=1 << 24)
+        yield _case(algorithm, slots, moved, name=name, exact=exact, **options)
+
+
 @dataclass(frozen=True)
 class _GroupedRows:
     """All ways in which the rows of one sender can fall into groups, each of which is a counter of its own."""
@@ -150,4 +181,4 @@ def _sender_in_groups() -> Iterator[Case]:
         yield Case(name=full, claimed=1.0, exact=exact, algorithm=algorithm, **options)
 
 
-CASES = (_trees, _lately, _sender_in_groups)
+CASES = (_trees, _lately, _correlated, _sender_in_groups)
