@@ -179,11 +179,11 @@ class GaussMarkovCount(Ticker[GaussMarkovState]):
             self.require_drawable(sigma / 256.0, sigma, 1)  # the theorem needs a sigma of 8 units
 
     def order(self, epoch: int) -> int:
-        """Return the order of an epoch; with a horizon there is only one."""
+        """Return the order of ``epoch``; with a horizon there is only one."""
         return order_of(self.horizon) if self.horizon is not None else _EPOCHS[epoch]
 
     def noise(self, epoch: int = 0) -> GaussMarkovNoise:
-        """Return the draws of an epoch."""
+        """Return the draws of ``epoch``."""
         return _noise(self.epsilon, self.delta, self.order(epoch), self.contributions or 1, self.one_step_ticks)
 
     @property
@@ -239,7 +239,13 @@ class GaussMarkovCount(Ticker[GaussMarkovState]):
         return self._answer(state, released)
 
     def tick_many(self, state: GaussMarkovState, values: Any, rng: NoiseSource) -> Estimates:
-        """Take the number of events of every slot, close each, and return all estimates."""
+        """Take the number of events of every slot, close each, and return all estimates.
+
+        Args:
+            state: The state, which is changed.
+            values: The number of events of every slot.
+            rng: Source of the noise.
+        """
         slots = _reader(self.contributions, self.one_step_ticks).read_slots(values)
         try:
             answers, variances, _ = self._close(state, slots.rows, rng)

@@ -27,6 +27,8 @@ from panstream.testing.linear_views import linear_views, ticks
 
 _DELTA = 1e-6
 _SETTINGS: dict[str, Any] = {"epsilon": 1.0, "delta": _DELTA}
+_ONE = update([1])
+_HALVED = "Correlated noise halved"
 _RANGE: dict[str, Any] = {"lower": 0.0, "upper": 8.0}
 
 
@@ -108,22 +110,31 @@ class _HalfOfTheCorrelatedNoise(GaussMarkovCount):
 
 
 def _correlated() -> Iterator[Case]:
-    """Yield counts whose noise is correlated over time, and a broken one."""
+    """Yield counts whose noise is correlated over time, with ticks of several steps and of one, and a broken one."""
     slots = [update([]), tick()] * 8
-    moved = with_update_replaced(slots, update([1]))
-    cases: tuple[tuple[type[GaussMarkovCount], str, dict[str, Any]], ...] = (
-        (GaussMarkovCount, f"GaussMarkovCount, delta {_DELTA:g}", {"kind": "production"}),
+    steps = [ticks([0])] * 8
+    moved = [[*steps[:index], ticks([1]), *steps[index + 1 :]] for index in range(8)]
+    cases: tuple[tuple[str, type[GaussMarkovCount], dict[str, Any], Any, Any], ...] = (
+        ("GaussMarkovCount", GaussMarkovCount, {}, slots, with_update_replaced(slots, _ONE)),
+        ("GaussMarkovCount, one-step ticks", GaussMarkovCount, {"one_step_ticks": True}, steps, moved),
         (
-            _HalfOfTheCorrelatedNoise,
-            "Correlated noise halved",
-            {"kind": "control", "represents": "half of sigma loses four times the zCDP"},
+            "GaussMarkovCount, three rows",
+            GaussMarkovCount,
+            {"contributions": 3},
+            slots,
+            with_update_replaced(slots, update([1, 1, 1])),
         ),
+        ("GaussMarkovCount, unbounded", GaussMarkovCount, {"horizon": None}, slots, with_update_replaced(slots, _ONE)),
+        (_HALVED, _HalfOfTheCorrelatedNoise, {}, slots, with_update_replaced(slots, _ONE)),
     )
-    for kind, name, options in cases:
-        algorithm = kind(**_SETTINGS, horizon=8)
-        streams = [tuple(neighbour) for neighbour in moved]
-        exact = GaussianPeriod(algorithm, tuple(slots), streams, one_copy([len(slots)]), _DELTA, amplitude=1 << 24)
-        yield _case(algorithm, slots, moved, name=name, exact=exact, **options)
+    for name, kind, settings, stream, neighbours in cases:
+        algorithm = kind(**(_SETTINGS | {"horizon": 8} | settings))
+        streams = [tuple(neighbour) for neighbour in neighbours]
+        exact = GaussianPeriod(algorithm, tuple(stream), streams, one_copy([len(stream)]), _DELTA, amplitude=1 << 24)
+        options: dict[str, Any] = {"name": f"{name}, delta {_DELTA:g}", "exact": exact}
+        if name == _HALVED:
+            options |= {"name": name, "kind": "control", "represents": "half of sigma loses four times the zCDP"}
+        yield _case(algorithm, stream, neighbours, **options)
 
 
 @dataclass(frozen=True)
