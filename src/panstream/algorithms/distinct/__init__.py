@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from panstream.algorithms.distinct.merged_bitmap import MergedBitmap as MergedBitmap
     from panstream.algorithms.distinct.sketch import Sketch as Sketch
     from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap as SketchBitmap
+    from panstream.algorithms.distinct.sketch_functions import register_duckdb as register_duckdb
+    from panstream.algorithms.distinct.sketch_functions import register_spark as register_spark
     from panstream.algorithms.distinct.sketch_functions import sketch_count as sketch_count
     from panstream.algorithms.distinct.sketch_functions import sketch_overlap as sketch_overlap
     from panstream.algorithms.distinct.sketch_functions import sketch_union as sketch_union
@@ -39,6 +41,8 @@ _MODULES = {
     "Sketch": "panstream.algorithms.distinct.sketch",
     "SketchBitmap": "panstream.algorithms.distinct.sketch_bitmap",
     "TogglingBitmap": "panstream.algorithms.distinct.toggling_bitmap",
+    "register_duckdb": "panstream.algorithms.distinct.sketch_functions",
+    "register_spark": "panstream.algorithms.distinct.sketch_functions",
     "sketch_count": "panstream.algorithms.distinct.sketch_functions",
     "sketch_overlap": "panstream.algorithms.distinct.sketch_functions",
     "sketch_union": "panstream.algorithms.distinct.sketch_functions",

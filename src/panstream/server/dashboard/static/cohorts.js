@@ -2,6 +2,7 @@
 
 import { h, show } from "./dom.js";
 import { number, windowed } from "./format.js";
+import { Curve, legend, Weeks } from "./returning.js";
 
 const COHORTS = 13;
 const NOTHING = 0.9; // part of all possible values: an interval as wide says nothing
@@ -9,8 +10,11 @@ const NOTHING = 0.9; // part of all possible values: an interval as wide says no
 /** Whether a question asks who came back. */
 export const asksRetention = (query) => query.outputs.some(({ name }) => name === "rate_1");
 
-/** The latest answers of the group that a series belongs to, by window and lag. */
-function read(query, store, chosen) {
+/** After how many windows a question asks. */
+export const lagsOf = (query) => query.outputs.filter(({ name }) => name.startsWith("rate_")).map((_, index) => index + 1);
+
+/** The latest answers of the group that a series belongs to, by window and lag; of those that are `wanted`. */
+export function read(query, store, chosen, wanted = () => true) {
   const [, group = ""] = chosen.match(/( \[.*\])?$/s) ?? [];
   const windows = new Map(),
     rates = new Map();
@@ -18,7 +22,7 @@ function read(query, store, chosen) {
   for (const series of query.series) {
     if (group && !series.endsWith(group)) continue;
     for (const release of store.series.get(series) ?? []) {
-      if (release.interval[0] === null || !release.answer) continue;
+      if (release.interval[0] === null || !release.answer || !wanted(release)) continue;
       const kind = release.answer.replace(/_\d+$/, "");
       if (kind === "rate") rates.set(release.lag, release);
       else if (kind === "back") back.set(`${release.cohort[0]} ${release.lag}`, release);
@@ -49,14 +53,22 @@ function cell(release, of, percent) {
   return h("td", { class: `${kind}${depth}` }, figure, h("small", null, span));
 }
 
-/** The table of cohorts; the picture and its numbers are the same element. */
+/** Who came back: the share that comes again, new and returning users, and the table of cohorts with their numbers. */
 export class Cohorts {
   constructor(name) {
     this.body = h("div");
+    this.curve = new Curve();
+    this.weeks = new Weeks();
     this.node = h(
       "section",
       { class: "cohorts", "aria-label": `Who came back, ${name}` },
       h("h2", null, "Who came back"),
+      h(
+        "div",
+        { class: "cohort-pictures" },
+        h("figure", null, h("figcaption", null, "Share that comes again so many windows later"), this.curve.node),
+        h("figure", null, h("figcaption", null, "New and returning users of each window"), this.weeks.node, legend()),
+      ),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cohorts" }, this.body),
       h(
         "p",
@@ -69,11 +81,13 @@ export class Cohorts {
 
   update(query, store, series) {
     const { rows, back, rates } = read(query, store, series);
-    const lags = query.outputs.filter(({ name }) => name.startsWith("rate_")).map((_, index) => index + 1);
+    const lags = lagsOf(query);
     this.node.hidden = !rows.length;
     const wanted = `${series} ${rows.length} ${rows.at(-1)?.window[0]} ${back.size} ${rates.size}`;
     if (wanted === this.drawn) return;
     this.drawn = wanted;
+    this.curve.update(rates, lags);
+    this.weeks.update(rows, back);
     const head = ["Window", "Users", "Not in the one before", ...lags.map((lag) => `After ${lag}`)];
     show(
       this.body,

@@ -13,6 +13,7 @@ import { before, change, days, rangeOf, rangePicker, total } from "./ranges.js";
 import { changed, short } from "./trend.js";
 import { isShared, sharing, thief, visitors } from "./site_cards.js";
 import { filterPicker, groupIn } from "./site_filter.js";
+import { RETURNING, Returning } from "./site_returning.js";
 
 export const title = "Site";
 // What adds up over days, and the question that has it: the first of these that is asked.
@@ -94,6 +95,7 @@ export function page(store) {
     none = h("p", { class: "problem", role: "status" }),
     side = h("div", { class: "site-notes" }),
     cards = new Map();
+  let back;
   const choose = (changes) => {
     const now = { ...chosenIn(location.hash), ...changes };
     const asked = new URLSearchParams(Object.entries(now).filter(([, value]) => value !== ""));
@@ -149,6 +151,12 @@ export function page(store) {
           const series = summands(query, chosen, asked).map((name) => store.series.get(name) ?? []);
           return summed(query, words, series, range, known, chosen);
         });
+    }
+    const returning = asked.get(RETURNING);
+    if (returning) {
+      asked.set("visitors per week", returning); // it is one of the answers
+      back ??= new Returning();
+      draw(RETURNING, lists, returning, numbers(returning), () => back.show(returning, store, shown, link));
     }
     for (const [kinds, list, make] of [
       [FIGURES, figures, figure],
