@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from panstream.cli.commands._synth_categories import categories
 from panstream.cli.commands.query import parse_column_options
 from panstream.cli.common import AsJson, exit_codes, progress_bar
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
@@ -84,9 +85,14 @@ def _propose_domain(
         typer.echo(f"{out}: {len(domain)} attributes, {sum(domain.sizes)} categories")
 
 
+app.command("categories")(categories)
+
+
 @app.command("fit")
 def _fit(
-    rows: Annotated[Path, typer.Argument(help="The private rows: CSV, TSV, JSON lines, Parquet or Arrow.")],
+    tables: Annotated[
+        list[Path], typer.Argument(metavar="ROWS", help="The private rows: CSV, TSV, JSON lines, Parquet or Arrow.")
+    ],
     domain: Annotated[Path, typer.Option(help="Possible values (TOML or JSON): declared, not read from the rows.")],
     epsilon: Annotated[float, typer.Option(help="Privacy loss for one record; with --contributions for one person.")],
     out: Annotated[Path, typer.Option(help="The model file to write.")],
@@ -104,6 +110,9 @@ def _fit(
     contributions: Annotated[
         int | None, typer.Option(help="Protect a person with at most this many records instead of one record.")
     ] = None,
+    person: Annotated[
+        str | None, typer.Option(help="Column that says whose a record is: take --contributions of each, at random.")
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="File that records what models and answers cost; next to the rows by default.")
     ] = None,
@@ -119,6 +128,7 @@ def _fit(
     with exit_codes(compiles=True):
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+        from panstream.cli.commands._synth_rows import ONE_TABLE, records_of_persons
         from panstream.engine.storage.ledger_file import charge_ledgers, ledger_path_for
         from panstream.models.networks.domain import Domain
         from panstream.models.networks.pair_model import PairModel, recommend_learner
@@ -129,6 +139,11 @@ def _fit(
 
         if no_ledger and (ledger is not None or budget is not None):
             raise InvalidParameter("give --no-ledger without --ledger and --budget")
+        if person is not None and contributions is None:
+            raise InvalidParameter("--person needs --contributions, the number of records of one person that are taken")
+        if len(tables) > 1:
+            raise InvalidParameter(ONE_TABLE)
+        (rows,) = tables
         declared = Domain.load(domain)
         slack = 0.0 if method == "privbayes" else delta
         of_person = epsilon
@@ -142,6 +157,8 @@ def _fit(
         with progress_bar(*columns) as bar:
             task = bar.add_task("reading rows", total=1.0)
             records = Records.load(rows, declared)
+            if person is not None:
+                records = records_of_persons(records, rows, person, contributions or 1)
             if method == "auto":
                 learner = recommend_learner(epsilon, delta, len(records), declared)
             paths = [] if no_ledger else [ledger or ledger_path_for(rows)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from panstream.models.networks.bins import Bins
 from panstream.models.networks.budget import BudgetSplit, PureBudget
+from panstream.models.networks.category_names import frequent_categories
 from panstream.models.networks.conditioning import ConditionedModel, condition
 from panstream.models.networks.contingency import compare, contingency, pairwise
 from panstream.models.networks.domain import Attribute, Domain, propose_domain
@@ -20,6 +21,7 @@ from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork, Explanation
 from panstream.models.networks.noisy_tables import NoisyTable
 from panstream.models.networks.pair_model import PairModel, recommend_learner
+from panstream.models.networks.person_rows import rows_of_persons
 from panstream.models.networks.privbayes import PrivBayes
 from panstream.models.networks.records import Records
 from panstream.models.networks.sampling import balanced_sample, sample
@@ -72,6 +74,7 @@ __all__ = [
     "exact_tables",
     "fit_forest",
     "fit_tables",
+    "frequent_categories",
     "from_bif",
     "from_json",
     "greedy",
@@ -87,6 +90,7 @@ __all__ = [
     "propose_domain",
     "read_metadata",
     "recommend_learner",
+    "rows_of_persons",
     "sample",
     "save",
     "seven_attributes",

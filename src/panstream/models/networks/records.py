@@ -221,16 +221,20 @@ def _column_codes(column: Any, attribute: Attribute) -> NDArray[np.int64]:
 
 
 def _labelled(column: Any, attribute: Attribute) -> NDArray[np.int64]:
-    codes, entries = _factorised(column)
+    codes, entries = factorised(column)
     code_by_label: dict[str | None, int] = {label: code for code, label in enumerate(attribute.labels)}
-    table = np.array([*(code_by_label.get(_text(entry), -1) for entry in entries), -1], np.int64)
+    table = np.array([*(code_by_label.get(label_of(entry), -1) for entry in entries), -1], np.int64)
     row_codes = table[codes]  # a null has code -1, which is the table's last entry
     wipe(codes)
     return row_codes
 
 
-def _text(value: Any) -> str | None:
-    """Return a value as a label, integers without a decimal point even if stored as floats; None for null or NaN."""
+def label_of(value: Any) -> str | None:
+    """Return a value as a label, integers without a decimal point even if stored as floats; None for null or NaN.
+
+    Args:
+        value: A value of a column.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -242,8 +246,12 @@ def _text(value: Any) -> str | None:
     return str(value)
 
 
-def _factorised(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
-    """Return the code of each row, -1 for null, and the distinct values by code."""
+def factorised(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
+    """Return the code of each row, -1 for null, and the distinct values by code.
+
+    Args:
+        column: A list, an array, or a column of a table library.
+    """
     library = dataframe_library(type(column))
     if library == "polars":
         pyarrow()
@@ -301,7 +309,7 @@ def _numbers(column: Any, attribute: Attribute) -> NDArray[np.float64]:
         return np.array(column, np.float64)
     if plain and column.dtype.kind == "M":
         column = column.astype("datetime64[D]")  # tolist() gives integers for nanoseconds, dates for days
-    codes, entries = _factorised(column)
+    codes, entries = factorised(column)
     assert attribute.bins is not None
     missing_label = attribute.labels[attribute.missing] if attribute.missing is not None else None
     table = np.empty(len(entries) + 1)
