@@ -135,7 +135,7 @@ def front(address: str, directory: str) -> None:
         server.run_until_stopped()
 
 
-READ = ("windowed", "steps", "sum", "mean", "by_region", "cropped")
+READ = ("windowed", "steps", "sum", "mean", "by_region", "cropped", "counted")
 
 
 def read_settings(directory: Path) -> Config:

@@ -71,6 +71,9 @@ QUERIES: dict[str, dict[str, Any]] = {
     "all": question("all", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
     "total": question("total", "SELECT COUNT(*) FROM s"),
     "often": question("often", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, every="1 hour", horizon=100),
+    "counted": question(
+        "counted", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, every="1 hour", horizon=100, unit="event"
+    ),
     "steps": question(
         "steps", "SELECT COUNT(DISTINCT user) FROM s", expected=200, memory=4000, every="1 hour", window="3 hours"
     ),

@@ -420,9 +420,9 @@ def test_which_streams_workers_read() -> None:
     def readable(chosen: Any) -> bool:
         return can_read_on_workers(chosen, plan_all(chosen))
 
-    names = [name for name in QUERIES if name != "often"]
-    assert readable(stream(*names))
-    assert not readable(stream("often")), "the coordinator follows users over all ticks"
+    assert readable(stream())
+    returning = question("back", "SELECT RETENTION(user, 2) FROM s", window="1 hour", expected=100, horizon=40)
+    assert not readable(config(returning, time="at")), "the coordinator follows users over several windows"
     assert not readable(stream("windowed", on_bad_row="stop"))
     assert not readable(config(QUERIES["windowed"])), "arrival times"
     assert readable(config(QUERIES["all"], on_bad_row="stop"))

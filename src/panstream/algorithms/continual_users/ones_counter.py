@@ -244,16 +244,27 @@ class SetBitCounter(Ticker[SetBitState]):
 
     def initial_state(self, rng: NoiseSource) -> SetBitState:
         """Return untouched bits and open nodes over them; release the start if the strategy does."""
-        state = self.empty_state()
-        state.bits = self.table.initial_state(rng).bits
+        cells = self.table.initial_state(rng)
         with Scratch() as scratch:
-            ones = self._ones(state, scratch)
-            if self.strategy.start:
-                state.start[:] = ones
-                rng.add_discrete_laplace(state.start, laplace_at_rate(self.strategy.start))
-            if not self.pays_per_release:
-                self.engine.open_all(state.tree, rng)
-                self.engine.add(state.tree, np.negative(ones, out=ones))
+            state = self.start_counted(self._ones(cells, scratch), rng)
+        state.bits = cells.bits
+        return state
+
+    def start_counted(self, ones: NDArray[np.int64], rng: NoiseSource) -> SetBitState:
+        """Return a state over untouched bits that are elsewhere.
+
+        Args:
+            ones: The numbers of ones among them, which the caller overwrites; negated afterwards.
+            rng: Source of the noise.
+        """
+        state = self.empty_state()
+        state.bits = np.empty(0, np.uint8)
+        if self.strategy.start:
+            state.start[:] = ones
+            rng.add_discrete_laplace(state.start, laplace_at_rate(self.strategy.start))
+        if not self.pays_per_release:
+            self.engine.open_all(state.tree, rng)
+            self.engine.add(state.tree, np.negative(ones, out=ones))
         return state
 
     def batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -267,15 +278,24 @@ class SetBitCounter(Ticker[SetBitState]):
 
     def tick(self, state: SetBitState, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
-        self.require_slots(state.ticks, 1)
         with Scratch() as scratch:  # not that of ``rng``, which closing a slot of the tree wipes
-            ones = self._ones(state, scratch)
-            if not self.pays_per_release:
-                return self.decode(self._close(state, ones, rng))
-            rng.add_discrete_laplace(ones, self.law)
-            state.closed.view(np.float64)[0, :-1] = ones
-            state.ticks += 1
-            return self._answer(state, tuple(int(number) for number in ones))
+            return self.tick_counted(state, self._ones(state.cells, scratch), rng)
+
+    def tick_counted(self, state: SetBitState, ones: NDArray[np.int64], rng: NoiseSource) -> Estimate:
+        """Close the slot of a state whose bits may be elsewhere, and return the estimate so far.
+
+        Args:
+            state: The state; its bits are not read.
+            ones: The numbers of ones, which the caller overwrites; changed.
+            rng: Source of the noise.
+        """
+        self.require_slots(state.ticks, 1)
+        if not self.pays_per_release:
+            return self.decode(self._close(state, ones, rng))
+        rng.add_discrete_laplace(ones, self.law)
+        state.closed.view(np.float64)[0, :-1] = ones
+        state.ticks += 1
+        return self._answer(state, tuple(int(number) for number in ones))
 
     def _close(self, state: SetBitState, ones: NDArray[np.int64], rng: NoiseSource) -> PublicView:
         """Close the nodes that end at this tick and return what is public then."""
@@ -325,12 +345,15 @@ class SetBitCounter(Ticker[SetBitState]):
             f"{type(self).__name__} covers one intrusion: a second copy would show every change of a bit"
         )
 
-    def _ones(self, state: SetBitState, scratch: Scratch) -> NDArray[np.int64]:
-        """Return the numbers of ones, in scratch memory: they are exact and must be wiped."""
-        ones = scratch.array(self.width, np.int64)
+    def count_ones(self, cells: BitState, ones: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return the numbers of ones among all bits: they are exact, and the caller overwrites them."""
+        ones = np.empty(self.width, np.int64) if ones is None else ones
         ones.fill(0)
-        count_set_bits(state.bits, state.cells.frozen, self.table.cells // self.width, ones.reshape(1, -1))
+        count_set_bits(cells.bits, cells.frozen, self.table.cells // self.width, ones.reshape(1, -1))
         return ones
+
+    def _ones(self, cells: BitState, scratch: Scratch) -> NDArray[np.int64]:
+        return self.count_ones(cells, scratch.array(self.width, np.int64))
 
     def _answer(self, state: SetBitState, released: tuple[int, ...]) -> Estimate:
         if self.pays_per_release:

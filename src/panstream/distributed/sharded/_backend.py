@@ -12,13 +12,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from panstream.algorithms.continual_users.ones_counter import SetBitCounter
 from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
 from panstream.core.registry import algorithm_from_header
-from panstream.core.shardable import ShardableTables, is_shardable
+from panstream.core.shardable import ShardableTables
+from panstream.distributed.sharded._divided_states import is_divided
 from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue, wipe_messages
 from panstream.distributed.sharded._partitioning import partitioning_for, wipe_state
 from panstream.distributed.sharded._shard import Origin, Part, Status, position_of
+from panstream.distributed.sharded._sharded_counter import CounterRecord, ShardedCounter
 from panstream.distributed.sharded._transport import ShardCall, ShardTransport
 from panstream.engine.runtime.state_backend import LocalBackend, RemoteStateRecord, Slot, StateHandle, state_name
 from panstream.errors import NotSupported, StoreError
@@ -98,8 +101,11 @@ class ClusterBackend(LocalBackend):
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> StateHandle:
         """Return a new state; the shards start their parts with the next step."""
-        if not is_shardable(algorithm):
+        if not is_divided(algorithm):
             return super().start(query, slot, algorithm)
+        if isinstance(algorithm, SetBitCounter):
+            self._open.setdefault(query, []).append(slot)
+            return ShardedCounter.start(self, query, slot, algorithm)
         self._group.opened.append(state_name(query, slot))
         self._open.setdefault(query, []).append(slot)
         return _open_state(self, query, slot, algorithm, 0)
@@ -112,17 +118,24 @@ class ClusterBackend(LocalBackend):
         """
         header, _ = codec.read_header(data, checked=False)  # the store has authenticated it
         algorithm = algorithm_from_header(header)
-        if not is_shardable(algorithm):
+        if not is_divided(algorithm):
             return super().restore(query, slot, data)
         if "step" not in (name for name, *_ in header["fields"]):
             raise StoreError(
                 f"the state of query {query!r} was stored by a single process, without shards: run it without workers, "
                 "or start it in a new directory"
             )
-        record = RemoteStateRecord.from_bytes(data)
-        self.stored_step = self._committed = max(self.stored_step, record.step)
         self._open.setdefault(query, []).append(slot)
+        if isinstance(algorithm, SetBitCounter):
+            stored: CounterRecord = codec.decode(data, CounterRecord, CounterRecord.layout(algorithm), checked=False)
+            self._note_step(stored.step)
+            return ShardedCounter.restore(self, query, slot, algorithm, stored)
+        record = RemoteStateRecord.from_bytes(data)
+        self._note_step(record.step)
         return _open_state(self, query, slot, algorithm, record.released)
+
+    def _note_step(self, step: int) -> None:
+        self.stored_step = self._committed = max(self.stored_step, step)
 
     def announce_batch(self, rows: int, origins: Sequence[Origin]) -> None:
         """Announce the number of rows of the next batch, selected or not, and its origins."""
@@ -202,6 +215,10 @@ class ClusterBackend(LocalBackend):
             self._outgoing.add(query, slot, batch)
         finally:
             batch.wipe()
+
+    def open_states(self, names: Collection[str]) -> None:
+        """Let every shard start its part of some states at once, before rows that are queued."""
+        self._call_all_shards("open_states", [*names])
 
     def gather(self, query: str, slot: Slot, algorithm: Any, released: int, *, shown: bool = False) -> Any:
         """Return the complete noisy state with all applied rows; if ``shown``, with release noise added by the shards.

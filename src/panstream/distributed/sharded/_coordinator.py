@@ -91,7 +91,7 @@ class ClusterEngine(Engine):
         config = divide_person_budget(config)
         plans = plan_all(config, zero_noise=zero_noise)
         sharded = divided_algorithms(plans)
-        groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
+        groups = {plan.config.name: (sharded.get(plan.config.name), len(plan.groups)) for plan in plans}
         try:
             if directory is not None:
                 reshard(transport.shards, sharded, directory, operator_key)
@@ -294,6 +294,16 @@ class ClusterEngine(Engine):
     def open_steps(self) -> dict[str, int | None]:
         """Return the open step of every query with a schedule, None before its first one."""
         return {name: query.schedule.step for name, query in self._queries.items() if query.schedule is not None}
+
+    @property
+    def last_steps(self) -> dict[str, int | None]:
+        """Return from which step queries with a schedule, but no windows, answer no more; None before a row."""
+        ends: dict[str, int | None] = {}
+        for name, query in self._queries.items():
+            if query.schedule is not None and not query.windowed:
+                step = query.schedule.step
+                ends[name] = None if step is None else step + max(0, query.plan.releases - query.release_count)
+        return ends
 
     @property
     def task_in_progress(self) -> dict[str, Any] | None:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.core.shardable import is_shardable
 from panstream.distributed.sharded._coordinator import ClusterEngine
+from panstream.distributed.sharded._divided_states import divided_part, is_divided
 from panstream.distributed.sharded._ordered_reading import (
     OrderedTask,
     Section,
@@ -251,7 +251,7 @@ class _Feed:
             if partition.name not in first and not engine.partition_is_applied(partition.name)
         ]
         shards = engine.transport.shards
-        large = not any(sends_rows(plan.algorithm, shards, MIN_TASK_ROWS) for plan in engine.plans)
+        large = not any(sends_rows(divided_part(plan.algorithm), shards, MIN_TASK_ROWS) for plan in engine.plans)
         groups = [[by_name[name] for name in first]] if first else []
         groups += plan_read_tasks(new, shards, large=large, min_rows=self.task_rows)
         now = engine.clock_time
@@ -304,7 +304,18 @@ class _Feed:
     def _informed(self, task: OrderedTask, start: float | None) -> OrderedTask:
         begun = self.engine.task_in_progress
         is_begun = begun is not None and begun["names"] == task.names
-        return replace(task, start=start, steps=begun["steps"] if begun and is_begun else self.engine.open_steps)
+        steps = begun["steps"] if begun and is_begun else self.engine.open_steps
+        return replace(task, start=start, steps=steps, ends=self.engine.last_steps)
+
+    def _outlasts(self, task: OrderedTask, newest: float | None) -> bool:
+        """Return whether a query has its last answer within a task that was read without knowing that."""
+        late = [
+            (name, end)
+            for name, end in self.engine.last_steps.items()
+            if end is not None and task.ends.get(name) is None and task.start is not None
+        ]
+        grids = {plan.config.name: plan.config.step_grid for plan in self.engine.plans}
+        return newest is not None and any(grids[name].index(newest) >= end for name, end in late)  # type: ignore[union-attr]
 
     def _apply(self, task: OrderedTask) -> TaskSummary:
         """Apply a task section by section; where a worker or shard is lost, read it again and go on."""
@@ -313,6 +324,11 @@ class _Feed:
             try:
                 summary = reading.summary()
                 summary.check_readable()
+                if self._outlasts(task, summary.newest):
+                    reading.close()
+                    task = self._informed(task, task.start)
+                    self._running[0] = (task, self.runner.start(task))
+                    continue
                 in_progress: Mapping[str, Any] = self.engine.task_in_progress or {}
                 for number in range(in_progress["sections"], summary.sections):
                     with INTERRUPTS.step():
@@ -332,7 +348,7 @@ class _Feed:
         section = reading.section(number)
         try:
             self.engine.draw_before(section)
-            if any(is_shardable(plan.algorithm) for plan in self.engine.plans):
+            if any(is_divided(plan.algorithm) for plan in self.engine.plans):
                 reading.deliver(number, task.names, last=last)
             self.engine.apply_section(section)
         finally:

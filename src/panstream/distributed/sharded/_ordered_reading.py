@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.tree_base import TreeBatch
-from panstream.core.shardable import is_shardable
+from panstream.algorithms.continual_users.ones_counter import SetBitCounter
+from panstream.distributed.sharded._divided_states import is_divided
 from panstream.distributed.sharded._outgoing_queue import Message, wipe_messages
 from panstream.distributed.sharded._worker_reading import (
     MAX_SKIPPED_NUMBERS,
@@ -51,6 +52,7 @@ class OrderedTask:
         partitions: In the order of the stream.
         start: The stream's time before the first row; None if no row before it had a time.
         steps: The open step of every query with a schedule, None before its first one.
+        ends: From which step each query with a schedule and without windows answers no more, None if that is not known.
         now: The clock's time. Rows that are too far ahead of it are bad.
         span: The oldest and newest times of the partitions; None if they are not known.
     """
@@ -59,6 +61,7 @@ class OrderedTask:
     start: float | None
     steps: Mapping[str, int | None]
     now: float
+    ends: Mapping[str, int | None] = field(default_factory=dict)
     span: TimeSpan | None = None
 
     @property
@@ -185,8 +188,13 @@ class _OpenSegment:
 
 
 def ticks_on_shards(query: RunningQuery) -> bool:
-    """Return whether several answers are drawn from one state, and the shards hold it: its rows go tick by tick."""
-    return query.plan.config.every is not None and is_shardable(query.plan.algorithm)
+    """Return whether the rows of a query go tick by tick: shards hold its state, and more than its end is read.
+
+    Several answers are drawn from one state, or what the coordinator holds of it depends on how it began.
+    """
+    plan = query.plan
+    several = plan.config.every is not None or isinstance(plan.algorithm, SetBitCounter)
+    return several and query.schedule is not None and is_divided(plan.algorithm)
 
 
 class TaskReader:
@@ -207,6 +215,7 @@ class TaskReader:
         self._open: dict[str, list[_OpenSegment]] = {}
         self._sums_bytes = 0
         self._steps: tuple[int, ...] = ()  # that are open in the current section
+        self._ends = dict(task.ends)
 
     def read(self) -> TaskUpdates:
         """Return the task's updates, which the caller wipes."""
@@ -309,6 +318,11 @@ class TaskReader:
             added = len(segment.windows) - known + (not query.windowed and not segment.sums)
             width = getattr(query.plan.algorithm, "width", 1)
             self._sums_bytes += 8 * added * len(query.plan.groups) * (width + 1)
+        if name in self._task.ends and prepared.step is not None:
+            if self._ends.get(name) is None:  # the stream begins here
+                self._ends[name] = prepared.step + query.plan.releases
+            if prepared.step >= (self._ends[name] or 0):
+                return  # all answers are drawn: as on one machine, the state takes no more rows
         for slot, batch in prepared.batches:
             if whole:
                 segment.add(slot, batch)

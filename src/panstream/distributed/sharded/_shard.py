@@ -246,6 +246,14 @@ class Shard:
             self.recent = {origin[0]: (step, origin) for origin in recent}
             self.absorbed = dict.fromkeys(absorbed)
 
+    def open_states(self, step: int, names: Iterable[str]) -> None:
+        """Start states; those that are open already stay as they are."""
+        if self._already_did(step):
+            return
+        with self._transaction(step):
+            for name in names:
+                self._open(name)
+
     def refresh(self, step: int, names: Iterable[str]) -> None:
         """Refresh states after an announced intrusion."""
         if self._already_did(step):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.continual.gauss_markov import GaussMarkovCount
 from panstream.algorithms.continual.tree_base import Tree
-from panstream.core.shardable import is_shardable
+from panstream.distributed.sharded._divided_states import divided_part, is_divided
 from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue, wipe_messages
 from panstream.engine.config.config import Config
 from panstream.engine.planner.query_plan import QueryPlan, plan_all
@@ -104,13 +104,13 @@ def can_read_on_workers(config: Config, plans: Sequence[QueryPlan]) -> bool:
 
     With a schedule or windows they need times in the rows, and go on at a row that cannot be used: the coordinator
     alone knows the time of arrival, and whether an earlier row has stopped the stream. A state that the coordinator
-    holds must consist of sums: where it follows users over many ticks, the coordinator needs their ids.
+    holds must consist of sums: for RETENTION and for moments in many answers, the coordinator needs the ids.
     """
     if not needs_stream_time(config):
         return True
     if config.stream.time is None or config.stream.on_bad_row == "stop":
         return False
-    return all(is_shardable(plan.algorithm) or isinstance(plan.algorithm, Tree | GaussMarkovCount) for plan in plans)
+    return all(is_divided(plan.algorithm) or isinstance(plan.algorithm, Tree | GaussMarkovCount) for plan in plans)
 
 
 def plan_read_tasks(
@@ -204,8 +204,8 @@ class PartitionReader:
         self.select = Selector(config)
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
         self.queries = {plan.config.name: RunningQuery(plan, lateness=lateness) for plan in plans}
-        self.whole = {plan.config.name: plan for plan in plans if not is_shardable(plan.algorithm)}
-        queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
+        self.whole = {plan.config.name: plan for plan in plans if not is_divided(plan.algorithm)}
+        queries = {plan.config.name: (divided_part(plan.algorithm), len(plan.groups)) for plan in plans}
         self.outgoing = OutgoingQueue(queries, read_plan.shards, cells_per_row=_CELLS_PER_ROW)
         self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}
 

@@ -22,6 +22,7 @@ from panstream.distributed.sharded._dask_transport import (
     RETRY_DELAYS,
     DaskTransport,
 )
+from panstream.distributed.sharded._divided_states import divided_part
 from panstream.distributed.sharded._ordered_feed import feed_in_order
 from panstream.distributed.sharded._outgoing_queue import sends_rows
 from panstream.distributed.sharded._partition_tasks import (
@@ -94,7 +95,7 @@ def run(
         if not can_read_on_workers(loaded, engine.plans):
             raise ConfigError(
                 'workers cannot restore the order of rows for these queries: [stream] on_bad_row must be "skip", and '
-                "an answer at every tick about users over all ticks needs panstream run --cluster on files"
+                "RETENTION, or moments in many answers, need panstream run --cluster on files"
             )
         engine.declare("files")
         _feed_frame(engine, transport, frame, zero_noise=bool(options.get("zero_noise")))
@@ -197,7 +198,7 @@ def feed_files(
     def here(task: Task, actors: Actors) -> TaskResult:
         return ingest_partitions(plan, task, actors)
 
-    large = not any(sends_rows(plan.algorithm, transport.shards, MIN_TASK_ROWS) for plan in engine.plans)
+    large = not any(sends_rows(divided_part(plan.algorithm), transport.shards, MIN_TASK_ROWS) for plan in engine.plans)
     fresh = [partition for partition in partitions if not engine.partition_is_applied(partition.name)]
     tasks = plan_read_tasks(fresh, transport.shards, large=large, alone=engine.partitions_in_progress())
     return _feed_tasks(engine, transport, tasks, submit, here, tick)

@@ -8,7 +8,8 @@ from typing import Any
 
 from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap
 from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap
-from panstream.core.shardable import Shardable, ShardableTables, is_shardable
+from panstream.core.shardable import Shardable, ShardableTables
+from panstream.distributed.sharded._divided_states import divided_part, is_divided
 from panstream.distributed.sharded._ordered_reading import SECTION_BYTES
 from panstream.distributed.sharded._partitioning import TablePartitioning
 from panstream.distributed.sharded._worker_reading import TASKS_PER_WORKER, can_read_on_workers, needs_stream_time
@@ -27,22 +28,28 @@ def divided_algorithms(plans: Sequence[QueryPlan]) -> dict[str, Any]:
     for plan in plans:
         if isinstance(plan.algorithm, SketchBitmap):
             raise ConfigError(f"[[sketch]] {plan.config.name}: SKETCH is not published on a cluster: use one machine")
-    return {plan.config.name: plan.algorithm for plan in plans if is_shardable(plan.algorithm)}
+    return {plan.config.name: part for plan in plans if (part := divided_part(plan.algorithm)) is not None}
 
 
 def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
     """Return for every query where its state is, in ``why`` with the cost of the alternative; as JSON values."""
     lines = []
     for plan in plans:
-        entry: dict[str, Any] = {"name": plan.config.name, "divided": is_shardable(plan.algorithm)}
-        if isinstance(plan.algorithm, Shardable):
-            cell_count = plan.algorithm.cells
+        entry: dict[str, Any] = {"name": plan.config.name, "divided": is_divided(plan.algorithm)}
+        part = divided_part(plan.algorithm)
+        if isinstance(part, Shardable):
+            cell_count = part.cells
             cells = -(-cell_count // shards)
             entry |= {"cells": cell_count, "cells_per_shard": cells, "extra_noise": 0.0}
             entry["why"] = (
                 f"each of {shards} shards owns about {cells:,} of {cell_count:,} cells: same law as on one machine, "
                 "no extra noise"
             )
+            if part is not plan.algorithm:
+                entry["why"] += (
+                    f"\nthe noisy sums over ticks are in one place, the coordinator, which reads the noisy cells, "
+                    f"{-(-cell_count // 8):,} bytes a group, at every answer and at no other time"
+                )
         elif isinstance(plan.algorithm, ShardableTables):
             partitioning = TablePartitioning(plan.algorithm, shards)
             cells_by_shard = [partitioning.cells(shard) for shard in range(shards)]
@@ -89,7 +96,7 @@ def rows_in_flight(config: Config, plans: Sequence[QueryPlan], shards: int) -> s
             f"a worker holds the exact marks, sums and names of the task that it reads, and of at most "
             f"{TASKS_PER_WORKER - 1} that the shards have not acknowledged; the coordinator the sums of one task"
         )
-    wide = [plan for plan in plans if not is_shardable(plan.algorithm)]
+    wide = [plan for plan in plans if not is_divided(plan.algorithm)]
     bound = f", at most {SECTION_BYTES >> 20} MB and one batch more," if wide else ""
     return (
         f"a worker holds the exact marks, sums and names of at most {TASKS_PER_WORKER} tasks that it has read, until "
