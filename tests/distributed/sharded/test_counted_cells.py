@@ -165,9 +165,8 @@ def test_rows_after_the_last_answer_reach_no_shard(lake: Any) -> None:
         assert sum(ones) == int(np.bitwise_count(state.state.bits).sum())
 
 
-def test_the_coordinator_holds_no_bits_and_no_number_of_them(lake: Any) -> None:
+def test_the_coordinator_holds_no_bits_and_no_number_of_them() -> None:
     """Its open nodes are a number of ones and a draw: over many starts, they have the spread of that draw."""
-    _, partitions, _ = lake
     chosen = stream("tree")
     spread: list[float] = []
     for _ in range(60):

@@ -421,7 +421,7 @@ def test_which_streams_workers_read() -> None:
         return can_read_on_workers(chosen, plan_all(chosen))
 
     assert readable(stream())
-    returning = question("back", "SELECT RETENTION(user, 2) FROM s", window="1 hour", expected=100, horizon=40)
+    returning = question("back", "SELECT RETENTION(user, 2) FROM s", window="7 days", expected=30_000, horizon=40)
     assert not readable(config(returning, time="at")), "the coordinator follows users over several windows"
     assert not readable(stream("windowed", on_bad_row="stop"))
     assert not readable(config(QUERIES["windowed"])), "arrival times"
