@@ -2,8 +2,8 @@
 
 Commands on standard input: ``start NAME ROLE ARGUMENTS...`` and ``stop NAME``. On standard output: ``up NAME PID``, and
 whatever a load or a server says. Roles: ``scheduler PORT [tls]``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS
-DIRECTORY``, ``front ADDRESS DIRECTORY``, ``reader ADDRESS DIRECTORY LAKE NOISE``, which reads windows and says at which
-phase it is.
+DIRECTORY``, ``front ADDRESS DIRECTORY``, ``reader ADDRESS DIRECTORY LAKE NOISE`` and ``topic ADDRESS DIRECTORY
+URL NOISE ROWS``, which read windows and say at which phase they are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from panstream.distributed.sharded._transport import InProcessShardTransport
 from panstream.distributed.sharded._worker_reading import Partition, ReadPlan
 from panstream.distributed.sharded.dask_setup import apply_hardened_config, serve_worker
 from panstream.engine.config.config import Config
-from panstream.engine.rows.row_batch import QuerySelection, RowBatch
+from panstream.engine.rows.row_batch import QuerySelection, RowBatch, RowSchema
 from panstream.testing.memory import allow_scan
 from tests.distributed.sharded import ordered_tasks
 from tests.engine.runtime.streams import config, question
@@ -196,7 +196,58 @@ def reader(address: str, directory: str, lake: str, noise: str) -> None:
         signal.pause()
 
 
-ROLES = {"scheduler": scheduler, "worker": worker, "load": load, "front": front, "reader": reader}
+TOPIC = ("windowed", "grouped", "cropped", "names", "count", "mean")
+
+
+def topic_settings(directory: Path) -> Config:
+    """Return the questions of a topic: no row is late, so that answers do not depend on the order of partitions."""
+    return config(*(ordered_tasks.QUERIES[name] for name in TOPIC), directory=directory, time="at", lateness="3 hours")
+
+
+def topic(address: str, directory: str, url: str, noise: str, rows: str) -> None:
+    from distributed import Client
+
+    from panstream.distributed.sharded._dask_ticks import DaskTickRunner
+    from panstream.distributed.sharded._kafka_feed import feed_ticks
+    from panstream.engine.sources.kafka_ranges import KafkaTicks
+
+    def connect() -> Client:
+        return Client(address, direct_to_workers=True, timeout=5)
+
+    def published(release: Any) -> None:
+        say(f"published {release.query.replace(' ', '_')} {release.number} {release.record['value']!r}")
+
+    class Runner(DaskTickRunner):
+        def start(self, task: Any) -> Any:
+            say("phase read")
+            return _speaking(super().start(task), "summary", "section", "deliver", "close")
+
+        def read_here(self, task: Any) -> Any:
+            say("phase read-again")
+            return _speaking(super().read_here(task), "summary", "section", "deliver", "close")
+
+    link = DaskTransport(connect, 2)
+    options = {"publish": published, "zero_noise": noise == "none", "clock": lambda: ordered_tasks.NOW}
+    with ClusterEngine(topic_settings(Path(directory)), link, positions=True, **options) as engine:  # type: ignore[arg-type]
+        engine.declare("kafka")
+        _speaking(engine, "begin_task", "draw_before", "apply_section", "finish_tick", "finish")
+        plan = ReadPlan(config=engine.config, shards=2, zero_noise=noise == "none")
+        schema = RowSchema.of(engine.config.stream, engine.config.needed_columns)
+        source = KafkaTicks(url, schema, batch_time=0.01, poll=0.01, batch_rows=80)
+        _speaking(source, "_commit_marks")
+
+        def stop(*_: Any) -> None:
+            if sum(source._offsets.values()) >= int(rows):
+                source.close()
+
+        result = feed_ticks(engine, Runner(plan, url, link), source, stop)
+        assert not result.interrupted
+        engine.finish()
+        say("done")
+        signal.pause()
+
+
+ROLES = {"topic": topic, "scheduler": scheduler, "worker": worker, "load": load, "front": front, "reader": reader}
 
 
 def warm_up() -> None:

@@ -216,7 +216,7 @@ def test_with_noise_the_answers_have_the_law_of_one_machine(lake: Any) -> None:
                 else:
                     ingest(engine, [partitions[0].path])
                 engine.finish()
-                found[kind].append(engine.log.history()[-1].record["unclipped"])
+                found[kind].append([*engine.log.history()][-1].record["unclipped"])
     one, many = (np.array(values) for values in found.values())
     assert abs(one.mean() - many.mean()) < 4 * np.sqrt((one.var() + many.var()) / 120)
     assert 0.55 < many.std() / one.std() < 1.8

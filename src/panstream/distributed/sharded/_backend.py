@@ -69,6 +69,7 @@ class ClusterBackend(LocalBackend):
         self._drawing = False
         self._gathered: dict[str, list[bytes]] = {}  # parts of states that are drawn next, by state
         self.has_unsent_batches = False
+        self.has_new_counters = False  # whether numbers of bits were read that no commit has
         self.step = 0
         self.stored_step = 0  # that the coordinator's checkpoint has: every shard must have reached it
         self.lowest_step = 0  # of all shards, when they were opened
@@ -105,6 +106,7 @@ class ClusterBackend(LocalBackend):
             return super().start(query, slot, algorithm)
         if isinstance(algorithm, SetBitCounter):
             self._open.setdefault(query, []).append(slot)
+            self.has_new_counters = True
             return ShardedCounter.start(self, query, slot, algorithm)
         self._group.opened.append(state_name(query, slot))
         self._open.setdefault(query, []).append(slot)
@@ -184,6 +186,7 @@ class ClusterBackend(LocalBackend):
     def drop(self, closed_slots: Collection[tuple[str, Slot]]) -> None:
         """Note that the coordinator has committed, and drop the states that are over on all shards."""
         self._committed = self.step
+        self.has_new_counters = False
         over = [(query, slot) for query, slot in closed_slots if slot in self._open.get(query, ())]
         if over:
             self.drop_stale([state_name(query, slot) for query, slot in over])
@@ -201,6 +204,11 @@ class ClusterBackend(LocalBackend):
             self.ahead[producer] = {origin for origin in self.ahead[producer] if position_of(origin) > last_seen}
             if not self.ahead[producer]:
                 del self.ahead[producer]
+
+    def forget_partitions(self, names: Collection[str]) -> None:
+        """Let shards forget partitions that will not come again."""
+        self.absorbed -= {*names}
+        self._call_all_shards("forget_partitions", [*names])
 
     def forget(self, producers: Collection[str]) -> None:
         """Forget batches of producers that will not send again."""

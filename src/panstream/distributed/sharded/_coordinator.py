@@ -8,24 +8,24 @@ within a batch of a live source, whose rows are not numbered, it is the time of 
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from panstream.algorithms.continual.tree_base import TreeBatch
+from panstream.algorithms.continual_users.ones_counter import SetBitCounter
 from panstream.core.estimate import Estimate
 from panstream.distributed.sharded._backend import ClusterBackend
 from panstream.distributed.sharded._batch_positions import first_unapplied_row, origins_of, row_positions
-from panstream.distributed.sharded._ordered_reading import Section, ticks_on_shards
 from panstream.distributed.sharded._resharding import reshard, write_shard_count
 from panstream.distributed.sharded._shard import Origin, position_of, query_of
+from panstream.distributed.sharded._task_engine import REMEMBERED, TaskEngine, serialized
+from panstream.distributed.sharded._tick_names import is_recorded
 from panstream.distributed.sharded._transport import ShardTransport
-from panstream.distributed.sharded._worker_reading import Totals
 from panstream.distributed.sharded.explain import divided_algorithms
 from panstream.engine.config.config import Config
 from panstream.engine.planner.person_division import divide_person_budget
@@ -33,28 +33,14 @@ from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.rows.row_batch import BatchResult, RowBatch
 from panstream.engine.runtime.batch_preparation import prepare_batch
 from panstream.engine.runtime.engine import Engine
+from panstream.engine.runtime.row_routing import RowRoute
 from panstream.engine.runtime.running_query import DrawnAnswer
 from panstream.engine.runtime.state_backend import state_name
 from panstream.errors import ConfigError, NotSupported
-from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.noise import NoiseSource
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
-
-def _serialized(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a method of an engine to hold its lock: one step at a time, from any thread."""
-
-    @functools.wraps(method)
-    def locked(*arguments: P.args, **options: P.kwargs) -> T:
-        with arguments[0]._lock:  # type: ignore[attr-defined]
-            return method(*arguments, **options)
-
-    return locked
-
-
-class ClusterEngine(Engine):
+class ClusterEngine(TaskEngine):
     """An engine with its sharded states on the shards of a transport. Safe for use by several threads.
 
     Args:
@@ -84,6 +70,7 @@ class ClusterEngine(Engine):
         self.transport = transport
         self.task_progress = (0, 0)  # tasks of workers that are done, and all
         self._positions = positions
+        self._unforgotten: list[str] = []  # recorded partitions that shards still remember
         self._lock = threading.RLock()
         # With "interval" only the coordinator's commits wait: a shard stores every step, so that a lost worker costs no
         # rows while the coordinator goes on.
@@ -113,6 +100,9 @@ class ClusterEngine(Engine):
             if directory is not None:
                 write_shard_count(directory, transport.shards)
             self._drop_stale(held)
+            applied = self._checkpoint.applied_batches
+            self._unforgotten = [name for name in self._shard_backend.absorbed if is_recorded(name, applied, applied)]
+            self._forget_recorded(at_least=1)
         except BaseException:
             self.close()
             raise
@@ -136,13 +126,13 @@ class ClusterEngine(Engine):
         begun = self._checkpoint.begun
         return last_numbers if begun is None else {**last_numbers, begun[0]: position_of(begun)}
 
-    @_serialized
+    @serialized
     def forget_producers(self, producer_keys: Collection[str]) -> None:
         """Forget the positions of producers, here and on the shards."""
         super().forget_producers(producer_keys)
         self._shard_backend.forget(producer_keys)
 
-    @_serialized
+    @serialized
     def apply(self, rows: RowBatch, *, commit: bool = True) -> BatchResult:
         """Apply a micro-batch; with ``commit``, it is durable on every shard when this returns."""
         self._require_usable()
@@ -187,8 +177,8 @@ class ClusterEngine(Engine):
                     if query.schedule is not None and np.isfinite(first[0]):
                         over, now = (int(steps[0]) for steps in query.watermark_steps(first))
                         query.advance_to(over, self._drawer(query), now)
-                if self._drawn:
-                    self.commit()
+                self._open_counters(piece, times)
+                self._commit_before_rows()
         self._shard_backend.announce_batch(piece.count, origins)
         # Until its last piece, a batch is not applied as a whole: the checkpoint has its position instead.
         if time is not None:
@@ -201,6 +191,14 @@ class ClusterEngine(Engine):
         except BaseException:
             self._checkpoint.begun = begun
             raise
+
+    def _open_counters(self, piece: RowBatch, times: NDArray[np.float64]) -> None:
+        """Open the windows of a piece whose bits are counted: their number is read before the rows reach them."""
+        marks = self._stream_clock.watermarks(times)
+        for query in self._queries.values():
+            if query.windowed and isinstance(query.plan.algorithm, SetBitCounter) and query.window_rule is not None:
+                for segment in RowRoute.of(query.window_rule, marks if piece.times is None else times, marks).segments:
+                    query.open_windows(segment.windows if segment.step is not None else (), segment.reached)
 
     def _pieces(self, rows: RowBatch) -> list[tuple[RowBatch, float | None]]:
         """Cut a batch at the ends of slots and the positions of shards; return each piece, and its next row's time.
@@ -249,122 +247,7 @@ class ClusterEngine(Engine):
                 ahead.setdefault(producer, set()).add(sequence)
         return ahead
 
-    def partition_is_applied(self, producer: str) -> bool:
-        """Return whether a partition that workers read was recorded."""
-        return super().is_applied(producer, 0)
-
-    def partitions_in_progress(self) -> set[str]:
-        """Return the partitions that some shards had when the stream was opened."""
-        return self._shard_backend.absorbed
-
-    @_serialized
-    def record_partitions(self, producers: Sequence[str], totals: Totals) -> None:
-        """Record partitions that every shard has applied, and apply their totals to the coordinator's states."""
-        self._require_usable()
-        if all(self.partition_is_applied(producer) for producer in producers):
-            return
-        with self._fail_stop():
-            for name, total, events in totals:
-                query = self._queries[name]
-                for group in range(0 if query.finished else len(query.plan.groups)):
-                    query.monitors[0, group].apply(TreeBatch(total[group].copy(), int(events[group])))
-                wipe(total)
-                wipe(events)
-            self._checkpoint.applied_batches |= dict.fromkeys(producers, 0)
-            self._checkpoint.dirty = self._uncommitted = True
-            self.exposure.note_applied()
-
-    @property
-    def stream_time(self) -> float | None:
-        """Return the newest time of all rows that were applied."""
-        return self._stream_clock.newest
-
-    @property
-    def clock_time(self) -> float:
-        """Return the time by which rows are too far ahead of the clock."""
-        return self._clock()
-
-    @property
-    def closed_until(self) -> float | None:
-        """Return until when the windows and ticks of every query are over; None before the first row."""
-        schedules = [query.schedule for query in self._queries.values() if query.schedule is not None]
-        return min((known.grid.start(known.step) for known in schedules if known.step is not None), default=None)
-
-    @property
-    def open_steps(self) -> dict[str, int | None]:
-        """Return the open step of every query with a schedule, None before its first one."""
-        return {name: query.schedule.step for name, query in self._queries.items() if query.schedule is not None}
-
-    @property
-    def last_steps(self) -> dict[str, int | None]:
-        """Return from which step queries with a schedule, but no windows, answer no more; None before a row."""
-        ends: dict[str, int | None] = {}
-        for name, query in self._queries.items():
-            if query.schedule is not None and not query.windowed:
-                step = query.schedule.step
-                ends[name] = None if step is None else step + max(0, query.plan.releases - query.release_count)
-        return ends
-
-    @property
-    def task_in_progress(self) -> dict[str, Any] | None:
-        """Return the names of the partitions that are being applied in order, and how many sections were applied.
-
-        ``now`` and ``steps`` are the clock and the open steps when they were begun, by which they are read again.
-        """
-        return self._checkpoint.reading
-
-    @_serialized
-    def begin_task(self, names: Sequence[str], now: float) -> None:
-        """Commit which partitions come next, so that they come first, with the same clock, after a crash."""
-        with self._fail_stop():
-            if self._checkpoint.reading is None:
-                begun = {"names": [*names], "now": now, "sections": 0, "steps": self.open_steps}
-                self._checkpoint.reading = begun
-            self.commit()
-
-    @_serialized
-    def draw_before(self, section: Section) -> None:
-        """Draw and commit the answers from states of the shards that are due before a section reaches them."""
-        with self._fail_stop():
-            self._apply_segments(section, ticking=True)
-            if self._drawn:
-                self.commit()
-
-    @_serialized
-    def apply_section(self, section: Section) -> None:
-        """Apply a section that every shard has: draw what is due in it, and add its sums to the states held here."""
-        reading = self._checkpoint.reading
-        assert reading is not None
-        with self._fail_stop():
-            self._apply_segments(section, ticking=False)
-            self._checkpoint.reading = {**reading, "sections": reading["sections"] + 1}
-            self._checkpoint.dirty = self._uncommitted = True
-
-    def _apply_segments(self, section: Section, *, ticking: bool) -> None:
-        self._shard_backend.forget_gathered()  # the shards may have a section more
-        for name, segments in section.items():
-            query = self._queries[name]
-            for segment in segments if ticks_on_shards(query) == ticking else ():
-                query.apply(segment.to_prepared(windowed=query.windowed), self._drawer(query))
-
-    @_serialized
-    def finish_task(self, newest: float | None) -> None:
-        """Record the partitions that were begun; the next commit makes this durable.
-
-        Args:
-            newest: The stream's time after them.
-        """
-        reading = self._checkpoint.reading
-        assert reading is not None
-        with self._fail_stop():
-            if newest is not None:
-                self._stream_clock.advance_to(newest)
-            self._checkpoint.applied_batches |= dict.fromkeys(reading["names"], 0)
-            self._checkpoint.reading = None
-            self._checkpoint.dirty = self._uncommitted = True
-            self.exposure.note_applied()
-
-    @_serialized
+    @serialized
     def estimate(self, name: str) -> Estimate:
         """Release a query without a schedule; return the estimate itself, which is not logged."""
         query = self._queries[self.config.query(name).name]
@@ -390,25 +273,30 @@ class ClusterEngine(Engine):
     def _commit_as_configured(self) -> None:
         """Commit, or at least send the queued rows: they are exact until they are applied to noisy cells."""
         super()._commit_as_configured()
+        if self._shard_backend.has_new_counters:
+            self.commit()
         if self._shard_backend.has_unsent_batches:
             self._shard_backend.flush()
 
-    @_serialized
+    @serialized
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
         """End a step of a live stream: one message to every shard, whether or not rows came or anything is stored."""
         previous_step = self._shard_backend.step
         super().step(durable=durable)
+        if self._shard_backend.has_new_counters:
+            self.commit()
         if self._shard_backend.step == previous_step:
             self._shard_backend.flush()
 
-    advance = _serialized(Engine.advance)
-    finish = _serialized(Engine.finish)
-    release = _serialized(Engine.release)
-    announce_intrusion = _serialized(Engine.announce_intrusion)
+    advance = serialized(Engine.advance)
+    finish = serialized(Engine.finish)
+    release = serialized(Engine.release)
+    announce_intrusion = serialized(Engine.announce_intrusion)
 
-    @_serialized
+    @serialized
     def commit(self, **options: Any) -> None:
         """Commit on all shards, then here, and publish."""
         super().commit(**options)
         if self._shard_backend.ahead:
             self._shard_backend.caught_up(self._reached())
+        self._forget_recorded(at_least=REMEMBERED)

@@ -29,7 +29,8 @@ from panstream.distributed.sharded._ordered_feed import (
     TaskSummary,
     read_spans_here,
 )
-from panstream.distributed.sharded._ordered_reading import OrderedTask, Section, TimeSpan, read_time_span
+from panstream.distributed.sharded._ordered_reading import OrderedTask, Section, TimeSpan
+from panstream.distributed.sharded._task_times import read_time_span
 from panstream.distributed.sharded._time_forecast import spans_from_statistics
 from panstream.distributed.sharded._worker_reading import TASKS_PER_WORKER, Partition, ReadPlan
 from panstream.errors import ClusterError
@@ -52,18 +53,46 @@ class _TaskActor:
         return self._updates.section(number)
 
     async def deliver(self, number: int, names: Sequence[str], last: bool, addresses: Addresses) -> list[ShardAnswer]:
-        """Send every shard its part of a section; return their answers. Runs on the event loop: it only waits."""
-        from distributed import get_worker
-
-        worker = get_worker()
-        arguments = self._updates.shard_arguments(number, names, last=last)
-        calls = [call_shard(worker, *addresses[shard], "apply_section", own) for shard, own in enumerate(arguments)]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        return [failure_answer(answer) if isinstance(answer, BaseException) else answer for answer in answers]
+        """Send every shard its part of a section; return their answers."""
+        return await deliver_from_worker(self._updates.shard_arguments(number, names, last=last), addresses)
 
     async def close(self) -> None:
         """Overwrite what was read."""
         self._updates.updates.wipe()
+
+
+async def deliver_from_worker(arguments: Sequence[tuple[Any, ...]], addresses: Addresses) -> list[ShardAnswer]:
+    """Send every shard its arguments of `Shard.apply_section`. Runs on the event loop of a worker: it only waits."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    calls = [call_shard(worker, *addresses[shard], "apply_section", own) for shard, own in enumerate(arguments)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    return [failure_answer(answer) if isinstance(answer, BaseException) else answer for answer in answers]
+
+
+def deliver_from_here(transport: DaskTransport, arguments: Sequence[tuple[Any, ...]], names: Sequence[str]) -> None:
+    """Send every shard its arguments of `Shard.apply_section` from this process; raise as `check_answers` does."""
+    actors = transport.actors
+    answers: list[ShardAnswer] = []
+    try:
+        futures = [actors[shard].call("apply_section", own) for shard, own in enumerate(arguments)]
+    except Exception:
+        raise TaskLost([*range(transport.shards)]) from None
+    for future in futures:
+        try:
+            answers.append(future.result())
+        except (Exception, asyncio.CancelledError) as error:
+            answers.append(failure_answer(error))
+    check_answers(answers, names)
+
+
+def recover_shards(transport: DaskTransport, attempts: int, shards: Sequence[int]) -> None:
+    """Wait until lost shards answer again, which reopens them."""
+    for shard in shards:
+        transport.check(shard)
+    if attempts:
+        time.sleep(RETRY_DELAYS[min(attempts, len(RETRY_DELAYS)) - 1])
 
 
 def check_answers(answers: Sequence[ShardAnswer], names: Sequence[str]) -> None:
@@ -134,19 +163,7 @@ class _LocalReading(Reading):
 
     def deliver(self, number: int, names: Sequence[str], *, last: bool) -> None:
         """Send every shard its part of a section."""
-        arguments = self._updates.shard_arguments(number, names, last=last)
-        actors = self._transport.actors
-        answers: list[ShardAnswer] = []
-        try:
-            futures = [actors[shard].call("apply_section", own) for shard, own in enumerate(arguments)]
-        except Exception:
-            raise TaskLost([*range(self._transport.shards)]) from None
-        for future in futures:
-            try:
-                answers.append(future.result())
-            except (Exception, asyncio.CancelledError) as error:
-                answers.append(failure_answer(error))
-        check_answers(answers, names)
+        deliver_from_here(self._transport, self._updates.shard_arguments(number, names, last=last), names)
 
     def close(self) -> None:
         """Overwrite what was read."""
@@ -199,10 +216,7 @@ class DaskRunner(TaskRunner):
 
     def recover(self, attempts: int, shards: Sequence[int]) -> None:
         """Wait until lost shards answer again, which reopens them."""
-        for shard in shards:
-            self._transport.check(shard)
-        if attempts:
-            time.sleep(RETRY_DELAYS[min(attempts, len(RETRY_DELAYS)) - 1])
+        recover_shards(self._transport, attempts, shards)
 
 
 def _span_on_worker(plan: ReadPlan, partition: Partition, limit: float) -> TimeSpan | None:

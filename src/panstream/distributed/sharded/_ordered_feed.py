@@ -28,9 +28,9 @@ from panstream.distributed.sharded._ordered_reading import (
     TaskReader,
     TaskUpdates,
     TimeSpan,
-    read_time_span,
 )
 from panstream.distributed.sharded._outgoing_queue import sends_rows
+from panstream.distributed.sharded._task_times import read_time_span
 from panstream.distributed.sharded._worker_reading import (
     MAX_SKIPPED_NUMBERS,
     MIN_TASK_ROWS,
@@ -38,6 +38,7 @@ from panstream.distributed.sharded._worker_reading import (
     ReadPlan,
     plan_read_tasks,
 )
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.ingest import IngestResult, Tick
 from panstream.errors import BadRowError, ClusterError, PanstreamError, SourceError
 from panstream.primitives.interrupts import INTERRUPTS
@@ -166,10 +167,10 @@ class HeldUpdates:
     updates: TaskUpdates = field(default_factory=TaskUpdates)
 
     @classmethod
-    def read(cls, plan: ReadPlan, task: OrderedTask) -> HeldUpdates:
+    def read(cls, plan: ReadPlan, task: OrderedTask, held: Sequence[RowBatch] | None = None) -> HeldUpdates:
         """Read a task. Errors are stored as text: an exception would carry rows in its traceback."""
         try:
-            updates = TaskReader(plan, task).read()
+            updates = TaskReader(plan, task, held).read()
         except PanstreamError as error:
             refused = (type(error).__name__, str(error), getattr(error, "row", None))
             return cls(TaskSummary(refused=refused))
@@ -208,7 +209,7 @@ def feed_in_order(
         ClusterError: A shard cannot apply a task, or a task failed too often.
         SourceError: A partition cannot be read, or is missing that was applied in part.
     """
-    feed = _Feed(engine=engine, runner=runner, tick=tick, task_rows=task_rows)
+    feed = OrderedFeed(engine=engine, runner=runner, tick=tick, task_rows=task_rows)
     try:
         with INTERRUPTS.handling():
             feed.plan(partitions)
@@ -223,7 +224,9 @@ def feed_in_order(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Feed:
+class OrderedFeed:
+    """Applies tasks in order."""
+
     engine: ClusterEngine
     runner: TaskRunner
     tick: Tick | None
@@ -289,6 +292,14 @@ class _Feed:
             summary = self._apply(task)
             self._running.popleft()
             self._note(summary)
+
+    def apply_next(self, task: OrderedTask) -> None:
+        """Apply a task that was begun."""
+        task = self._informed(task, self.engine.stream_time)
+        self._running.append((task, self.runner.start(task)))
+        summary = self._apply(task)
+        self._running.popleft()
+        self._note(summary)
 
     def close(self) -> None:
         """Overwrite what was read and not applied."""
@@ -365,7 +376,8 @@ class _Feed:
         self.ingested.note(skipped_numbers, late_numbers)
         self.ingested.skipped_count += skipped - len(skipped_numbers)
         self.ingested.late_count += late - len(late_numbers)
-        self.engine.task_progress = (self.ingested.batches, self._count)
+        if self._count:
+            self.engine.task_progress = (self.ingested.batches, self._count)
         if self.tick is not None:
             self.tick(self.ingested.rows, self.ingested.batches / self._count)
 

@@ -12,7 +12,7 @@ that a row of it falls into, selected or not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,14 +26,12 @@ from panstream.distributed.sharded._outgoing_queue import Message, wipe_messages
 from panstream.distributed.sharded._worker_reading import (
     MAX_SKIPPED_NUMBERS,
     Partition,
-    PartitionReader,
     ReadPlan,
 )
-from panstream.engine.rows.row_batch import RowBatch, RowSchema
+from panstream.engine.rows.row_batch import RowBatch
 from panstream.engine.runtime.batch_preparation import prepare_batch, usable_times
 from panstream.engine.runtime.clocks import StreamClock
 from panstream.engine.runtime.running_query import PreparedBatch, RunningQuery
-from panstream.engine.runtime.selector import event_times
 from panstream.engine.runtime.state_backend import Slot, state_name
 from panstream.primitives.memory.scratch import wipe
 from panstream.primitives.time_grid import TimeGrid
@@ -203,9 +201,11 @@ class TaskReader:
     Args:
         plan: What is read for.
         task: The partitions, and what is known of the rows before them.
+        held: Their rows, if they were read already; they are wiped.
     """
 
-    def __init__(self, plan: ReadPlan, task: OrderedTask) -> None:
+    def __init__(self, plan: ReadPlan, task: OrderedTask, held: Sequence[RowBatch] | None = None) -> None:
+        self._held = held
         self._reader = plan.reader()
         self._task = task
         self._stream = self._reader.config.stream
@@ -229,13 +229,12 @@ class TaskReader:
         clock = StreamClock(self._task.start)
         try:
             self._begin_section()
-            for partition in self._task.partitions:
-                for batch in self._reader.batches(partition):
-                    try:
-                        self._add_batch(batch, clock)
-                    finally:
-                        self._reader.select.wipe()
-                        batch.wipe()
+            for batch in self._batches():
+                try:
+                    self._add_batch(batch, clock)
+                finally:
+                    self._reader.select.wipe()
+                    batch.wipe()
             self._end_section()
         except BaseException:
             self._reader.outgoing.wipe()
@@ -246,6 +245,13 @@ class TaskReader:
             raise
         self._updates.newest = clock.newest
         return self._updates
+
+    def _batches(self) -> Iterator[RowBatch]:
+        if self._held is not None:
+            yield from self._held
+            return
+        for partition in self._task.partitions:
+            yield from self._reader.batches(partition)
 
     def _add_batch(self, batch: RowBatch, clock: StreamClock) -> None:
         rows = self._reader.select(batch)
@@ -375,31 +381,3 @@ class TaskReader:
         grid = query.plan.config.window_grid
         assert grid is not None
         return -(-self._steps_between(grid, query.lateness) // sections) + (sections > 1)
-
-
-def read_time_span(plan: ReadPlan, partition: Partition, limit: float) -> TimeSpan:
-    """Return the oldest and newest times of a partition's rows, up to ``limit``.
-
-    Only the time column is read. What a row lacks in other columns may make its time unknown: so the result is a
-    forecast, which is compared with what a task read before it counts.
-    """
-    reader = plan.reader()
-    oldest = math.inf
-    newest = -math.inf
-    with reader.lock:
-        for times in _times(reader, partition):
-            usable = times[np.isfinite(times) & (times <= limit)]
-            if usable.size:
-                oldest = min(oldest, float(usable.min()))
-                newest = max(newest, float(usable.max()))
-    return oldest, newest
-
-
-def _times(reader: PartitionReader, partition: Partition) -> Iterator[NDArray[np.float64]]:
-    stream = reader.config.stream
-    assert stream.time is not None
-    for batch in reader.batches(partition, schema=RowSchema.of(stream, [stream.time])):
-        times = event_times(batch.columns, stream)
-        assert times is not None
-        yield times
-        batch.wipe()

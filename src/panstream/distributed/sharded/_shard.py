@@ -246,6 +246,14 @@ class Shard:
             self.recent = {origin[0]: (step, origin) for origin in recent}
             self.absorbed = dict.fromkeys(absorbed)
 
+    def forget_partitions(self, step: int, names: Collection[str]) -> None:
+        """Forget partitions that were applied, and that the coordinator has recorded."""
+        if self._already_did(step):
+            return
+        with self._transaction(step):
+            for name in names:
+                self.absorbed.pop(name, None)
+
     def open_states(self, step: int, names: Iterable[str]) -> None:
         """Start states; those that are open already stay as they are."""
         if self._already_did(step):

@@ -103,5 +103,7 @@ def rows_in_flight(config: Config, plans: Sequence[QueryPlan], shards: int) -> s
         f"it is their turn in the order of the stream: {TASKS_PER_WORKER * shards} tasks on {shards} workers\n"
         f"the coordinator holds the exact sums of one section of a task{bound} and a shard what it is applying\n"
         "all in memory, overwritten after use, never stored and without a second copy: a look at a worker or at the "
-        "coordinator at that moment shows these rows, and no claim covers them"
+        "coordinator at that moment shows these rows, and no claim covers them\n"
+        "from Kafka, a worker holds the messages of one tick in its partitions; its links show about how many they are "
+        "and the newest time in them, which can tell something about ids where they decide the partition"
     )

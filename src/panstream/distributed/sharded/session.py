@@ -9,7 +9,9 @@ from typing import Any
 from panstream.distributed.sharded._coordinator import ClusterEngine
 from panstream.distributed.sharded._dask_transport import DaskTransport
 from panstream.distributed.sharded._resharding import read_shard_count
+from panstream.distributed.sharded._tick_names import tick_of
 from panstream.distributed.sharded._worker_reading import (
+    MIN_TASK_ROWS,
     Partition,
     ReadPlan,
     can_read_on_workers,
@@ -19,12 +21,15 @@ from panstream.distributed.sharded.dask_setup import apply_hardened_config, loca
 from panstream.distributed.sharded.dataframes import feed_files
 from panstream.engine.config.config import Config
 from panstream.engine.planner.public_facts import ingestion_paths
+from panstream.engine.rows.row_batch import RowSchema
 from panstream.engine.runtime.ingest import IngestResult, Tick, ingest_all, open_configured_source
 from panstream.engine.runtime.release_record import iso_timestamp
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources.input_files import expand_paths
+from panstream.engine.sources.kafka_ranges import KafkaTicks
 from panstream.errors import InvalidParameter, NotSupported
 
+_KAFKA_TICK = 0.2  # seconds at least: every tick asks the broker for the end of every partition, and is committed
 _LIVE_SOURCES = ("redis://", "rediss://", "unix://", "kafka://")
 
 
@@ -44,8 +49,18 @@ def ingest(
             "a cluster reads files of local and shared disks, standard input, Redis and Kafka; read object stores and "
             "MQTT on one machine, or serve them"
         )
+    by_partitions = len(inputs) == 1 and inputs[0].startswith("kafka://") and _can_read_kafka_on_workers(engine)
     source = open_configured_source(config, inputs, follow=follow, format=format)  # refuses what cannot be read
     engine.declare(*ingestion_paths(inputs, follow=follow))
+    if by_partitions:
+        from panstream.distributed.sharded._dask_ticks import DaskTickRunner
+        from panstream.distributed.sharded._kafka_feed import feed_ticks
+
+        assert isinstance(transport, DaskTransport)
+        source.close()
+        runner = DaskTickRunner(ReadPlan(config=config, shards=transport.shards), inputs[0], transport)
+        return feed_ticks(engine, runner, _kafka_ticks(config, inputs[0]), on_batch)
+    refuse_other_reader(engine)
     partitions = _partitions_for_workers(engine, inputs, follow=follow, format=format)
     if partitions:
         assert isinstance(transport, DaskTransport)
@@ -54,6 +69,27 @@ def ingest(
         return feed_files(engine, transport, plan, partitions, on_batch)
     with Selector(config) as select:
         return ingest_all(engine, source, select, on_batch=on_batch)
+
+
+def _can_read_kafka_on_workers(engine: ClusterEngine) -> bool:
+    """Return whether workers may read partitions of a topic: rows bring their times, and none stops the stream."""
+    stream = engine.config.stream
+    return stream.time is not None and stream.on_bad_row == "skip" and can_read_on_workers(engine.config, engine.plans)
+
+
+def refuse_other_reader(engine: ClusterEngine) -> None:
+    """Raise NotSupported if workers were reading a topic when the last run ended: its tick must be read to its end."""
+    begun = engine.task_in_progress
+    if begun is not None and tick_of(begun["names"][0]) is not None:
+        raise NotSupported(
+            "workers were reading a topic when the last run ended: read it again with the same configuration first"
+        )
+
+
+def _kafka_ticks(config: Config, url: str) -> KafkaTicks:
+    schema = RowSchema.of(config.stream, config.needed_columns)
+    seconds = max(_KAFKA_TICK, config.step or 0.0, config.batch_time)
+    return KafkaTicks(url, schema, batch_time=seconds, poll=seconds, batch_rows=config.batch_rows or MIN_TASK_ROWS)
 
 
 def _partitions_for_workers(

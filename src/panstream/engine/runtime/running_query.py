@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -266,16 +266,20 @@ class RunningQuery:
         """Draw the releases due before these rows, then apply the rows and wipe them."""
         if prepared.step is not None:
             self.advance_to(prepared.step, draw, prepared.reached)
-        for window in prepared.windows:
-            self._open(window)
-            passed = 0 if prepared.reached is None else prepared.reached - window * self.ticks_per_window
-            self.ticks_by_window.setdefault(window, min(max(passed, 0), self.ticks_per_window - 1))
+        self.open_windows(prepared.windows, prepared.reached)
         for slot, batch in prepared.batches:
             answered = self.windowed and self.ticks_by_window[slot[0]] >= self.plan.releases
             if not self.finished and not answered:
                 self.monitors[slot].apply(batch)
         prepared.wipe()
         self.has_batch = True
+
+    def open_windows(self, windows: Iterable[int], reached: int | None) -> None:
+        """Open windows that rows fall into, when the stream's time is in the step ``reached``."""
+        for window in windows:
+            self._open(window)
+            passed = 0 if reached is None else reached - window * self.ticks_per_window
+            self.ticks_by_window.setdefault(window, min(max(passed, 0), self.ticks_per_window - 1))
 
     def open_window(self, step: int) -> None:
         """Open the window that contains a step of the clock, even without rows in it; no-op without windows."""

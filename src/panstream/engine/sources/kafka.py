@@ -35,7 +35,7 @@ _PERMANENT_ERRORS = (
     *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "OFFSET_METADATA_TOO_LARGE"),
     *("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"),  # another client reads as this group
 )
-_SETTINGS: dict[str, Any] = {
+CLIENT_SETTINGS: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
@@ -55,7 +55,7 @@ def gzip_warning(url: str) -> str | None:
     address = KafkaAddress.parse(url)
     if address.allows_gzip:
         return f"topic {address.topic!r}: with gzip=allow no copy of memory is covered"
-    consumer = make_client("Consumer", {**_SETTINGS, **address.settings(), "group.id": address.group})
+    consumer = make_client("Consumer", {**CLIENT_SETTINGS, **address.settings(), "group.id": address.group})
     compression = topic_compression(address, consumer, _TIMEOUT)
     if compression == "gzip":
         raise _refused_gzip(address)
@@ -118,7 +118,7 @@ class KafkaSource(EventSource):
         super().__init__(schema, **settings)
         self._kafka = import_optional("confluent_kafka", "Kafka", "kafka")
         self._address = KafkaAddress.parse(url)
-        self._settings = {**_SETTINGS, **self._address.settings(), "group.id": self._address.group}
+        self._settings = {**CLIENT_SETTINGS, **self._address.settings(), "group.id": self._address.group}
         self._parser = JsonParser(schema)
         self._length = max(self._seconds, self._poll)
         self._max_outage = max_outage
@@ -149,7 +149,7 @@ class KafkaSource(EventSource):
             self._assign()
             while not self._stopped:
                 self._gather()
-                if self._store_offsets():
+                if self._store_offsets(any(messages.positions for messages in self._messages.values())):
                     yield self._batch(coalescer, self._marks.last.position(self._tick))
                 else:
                     yield None
@@ -252,11 +252,11 @@ class KafkaSource(EventSource):
         self._messages[number].add(message)
         self._offsets[partition] = message.offset() + 1
 
-    def _store_offsets(self) -> bool:
+    def _store_offsets(self, has_messages: bool) -> bool:
         """Begin the next tick; if it has messages, commit its mark first. Return whether that succeeded."""
         length = max(1, int(1000 * self._length))
         tick = max(self._tick + 1, int(1000 * self._wall()) // length * length)
-        if any(messages.positions for messages in self._messages.values()):
+        if has_messages:
             marks = self._marks.add(tick, self._offsets)
             if not self._commit_marks(marks):
                 self._check()
