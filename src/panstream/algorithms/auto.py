@@ -13,6 +13,7 @@ from panstream.algorithms.density.universe import as_members
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.algorithms.heavy_hitters.released_tables import CELLS_PER_NAME, MAX_LISTED_NAMES
+from panstream.algorithms.heavy_hitters.short_names import short_names_text
 from panstream.core.auto_algorithm import AutoAlgorithm
 from panstream.core.estimate import format_number
 from panstream.errors import InvalidParameter
@@ -352,6 +353,7 @@ class TopItems(AutoAlgorithm):
             releases=self.releases,
             contributions=self.contributions,
             key=self.key,
+            repeats=4,
         )
         heavy = self.expected / smallest.listing_threshold
         width = _next_power_of_two(CELLS_PER_NAME * min(heavy, MAX_LISTED_NAMES), *_WIDTHS[1:])
@@ -375,23 +377,21 @@ class TopItems(AutoAlgorithm):
     def explain(self) -> str:
         """Return the listing threshold, the size of the tables, and the error that declared keys would have."""
         algorithm = self.algorithm
-        noise = "discrete Gaussian" if self.delta else "discrete Laplace"
         size = 4 * (algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width)
         count_error = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
         lines = [
             f"Names with at least {format_number(self.listing_threshold)} events are listed with probability 95%; a "
             f"listed count has a standard error of about {format_number(count_error)}.",
             f"Tables of {algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells "
-            f"({size:,} bytes), {noise} noise.",
+            f"({size:,} bytes), discrete {'Gaussian' if self.delta else 'Laplace'} noise.",
             f"Where the keys are known, listing them is better: counts of listed keys have a standard error of about "
             f"{format_number(2 * (self.contributions or 1) / self.epsilon)}, and none is missed.",
         ]
         if self.listing_threshold > algorithm.listing_threshold * 1.001:
-            lines.append(
-                f"With more memory names would be listed from {format_number(algorithm.listing_threshold)} events on."
-            )
-        if self.max_item_bytes > 16:
-            lines.append("A smaller max_item_bytes= finds rarer names.")
+            lines.append(f"With more memory it would be {format_number(algorithm.listing_threshold)} events.")
+        if (short := short_names_text(algorithm)) is not None:
+            lines.append(f"Shorter names need fewer: {short}.")
+        lines += ["A smaller max_item_bytes= finds rarer names."] * (self.max_item_bytes > 16)
         return "\n".join(lines)
 
 

@@ -46,7 +46,7 @@ def test_nothing_of_a_batch_stays_behind() -> None:
         data = np.frombuffer("".join(names).encode(), np.uint8)
         offsets = np.arange(0, NAMES * SIZE + 1, SIZE)
         hashes = np.empty(NAMES, np.uint64)
-        hash_names(offsets, data, 48, 4, key_words(0, "names")[0], hashes)
+        hash_names(offsets, data, 48, 4, 1, key_words(0, "names")[0], hashes)
         grouped = [int(hash_of_name(data, at, at + SIZE)) for at in offsets[:-1].tolist()]
         prefixes = [name[:20] for name in names]
         needles = [*names, *prefixes, *(word.to_bytes(8, "little") for word in [*hashes.tolist(), *grouped])]

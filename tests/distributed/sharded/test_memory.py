@@ -121,7 +121,7 @@ def traces_of(names: Sequence[str]) -> list[str | bytes]:
         data = np.frombuffer("".join(some).encode(), np.uint8)
         offsets = np.arange(len(some) + 1) * len(some[0])
         hashes = np.empty(len(some), np.uint64)
-        hash_names(offsets, data, 32, 4, key_words(0, "names")[0], hashes)
+        hash_names(offsets, data, 32, 4, 1, key_words(0, "names")[0], hashes)
         words += hashes.tolist()
         if some is names:
             words += [int(hash_of_name(data, start, stop)) for start, stop in pairwise(offsets.tolist())]

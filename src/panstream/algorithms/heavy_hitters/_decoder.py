@@ -27,6 +27,7 @@ _MAX_TAIL_DECOYS = 50  # largest decoys from which the tail of all is extrapolat
 _MIN_TAIL_DECOYS = 10
 _ROUNDS = 2  # how often counts are refitted to rows in which names share cells
 _NAMES_TO_LEARN = 5  # names from which on the byte prior is learned
+_NEVER = -30.0  # log prior of what cannot be: far below the score at which a prefix is dropped
 _START = 1e9  # count of the root prefix, without information
 
 Name = tuple[bytes, bool]  # bytes, and whether more followed
@@ -69,9 +70,12 @@ def decode(tables: ReleasedTables, effort: SearchOptions = _DEFAULT_OPTIONS) -> 
                 break
             rest.subtract(names)
         previous_count = len(names)
-        search = _PrefixSearch(rest, symbol_priors(letters, tables.bits), effort)
-        for name, ratio, value in search.run(threshold, test):
-            test.pool.setdefault(name, (ratio, value))
+        repeats = tables.repeats
+        while repeats:  # short names first: they need fewer events
+            search = _PrefixSearch(rest, symbol_priors(letters, tables.bits), effort, repeats)
+            for name, ratio, value in search.run(threshold, test):
+                test.pool.setdefault(name, (ratio, value))
+            repeats //= 2
         names |= {name: value for name, value in test.passed() if name not in names}
         if len(names) >= _NAMES_TO_LEARN:
             letters = learned_byte_prior(name for name, _ in names)
@@ -94,7 +98,8 @@ def _fit_counts(rest: _ResidualTables, names: dict[Name, float]) -> DecodedNames
 
     tables = rest.tables
     hashes = np.empty(len(names), np.uint64)
-    hash_names(*padded(list(names), tables.max_item_bytes), tables.max_item_bytes, tables.bits, tables.seed, hashes)
+    encoded = padded(list(names), tables.max_item_bytes)
+    hash_names(*encoded, tables.max_item_bytes, tables.bits, tables.repeats, tables.seed, hashes)
     values = np.array(list(names.values()), np.float64)
     scale = noise_scale(tables.rows, tables.row_sd, tables.laplace)
     errors = np.zeros(values.size)
@@ -136,7 +141,9 @@ class _ResidualTables:
         encoded = padded(list(moves), self.tables.max_item_bytes)
         tables = self.tables
         here = local_levels(np.arange(tables.max_item_bytes + len(tables.rows)), tables.max_item_bytes, tables.bits)
-        update_cells(*encoded, indices, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *buffers)
+        update_cells(
+            *encoded, indices, counts, self.levels, self.rows, *here, tables.bits, tables.repeats, tables.seed, *buffers
+        )
         self._subtracted = wanted
         self._measured = []
 
@@ -190,15 +197,20 @@ class _SignificanceTest:
 
 
 class _PrefixSearch:
-    """One stage of the search, over all surviving prefixes of a level at a time."""
+    """One stage of the search over all prefixes of a level at a time, for names with ``repeats`` levels a symbol."""
 
-    def __init__(self, rest: _ResidualTables, priors: list[NDArray[np.float64]], effort: SearchOptions) -> None:
+    def __init__(
+        self, rest: _ResidualTables, priors: list[NDArray[np.float64]], effort: SearchOptions, repeats: int
+    ) -> None:
         self.rest = rest
+        self.repeats = repeats
         self.tables = rest.tables
         self.priors = priors
         self.effort = effort
         self.counts = rest.counts()
         self.unlikely = [np.exp(-prior) for prior in priors]
+        self.again = np.where(np.eye(1 << rest.tables.bits, dtype=bool), 0.0, _NEVER)  # the same symbol once more
+        self.unlikely_again = np.exp(-self.again)
         self.trail: list[tuple[NDArray[np.int64], NDArray[np.uint8]]] = []  # parents and symbols, level by level
         capacity = effort.beam * 8
         self.hashes = np.empty(capacity, np.uint64)
@@ -210,21 +222,27 @@ class _PrefixSearch:
     def run(self, threshold: float, test: _SignificanceTest) -> Iterator[tuple[Name, float, float]]:
         """Yield candidates with their counts, in standard errors and in events."""
         from panstream.primitives.kernels.algorithms.prefix_search import expand_level
+        from panstream.primitives.kernels.algorithms.prefix_tables import root_hash
 
         tables = self.tables
         levels = self.rest.levels
         power = levels.shape[1].bit_length() - 1
-        hashes = np.array([tables.seed], np.uint64)
+        hashes = np.array([root_hash(tables.seed, self.repeats)], np.uint64)
+        smallest = threshold / math.sqrt(self.repeats)
         codes = np.zeros(1, np.uint64)
         nodes = np.array([[0.0], [_START], [_START**2 / 100], [_START]])
         contexts = np.zeros(1, np.int64)
         yield from self._tested(-1, hashes, nodes, 0.0, test)  # the empty name
         for level, (scale, shared, top) in enumerate(self.rest.measured()):
-            part = level % tables.per_byte
+            symbol, copy = divmod(level, self.repeats)
+            part = symbol % tables.per_byte
+            known = contexts & ((1 << tables.bits) - 1) if copy else contexts
+            prior = self.again if copy else self.priors[part]
+            unlikely = self.unlikely_again if copy else self.unlikely[part]
             direct = tables.bits * (level + 1) <= power
             node_count = expand_level(
-                levels[level], power, tables.bits, direct, scale, shared, top, threshold * scale, tables.laplace,
-                self.effort.lowest, hashes, codes, nodes, contexts, self.priors[part], self.unlikely[part],
+                levels[level], power, tables.bits, direct, scale, shared, top, smallest * scale, tables.laplace,
+                self.effort.lowest, hashes, codes, nodes, known, prior, unlikely,
                 self.hashes, self.codes, self.nodes, self.parents, self.symbols,
             )  # fmt: skip
             if not node_count:
@@ -236,10 +254,13 @@ class _PrefixSearch:
             parents = self.parents[keep]
             symbols = self.symbols[keep]
             self.trail.append((parents, symbols))
-            so_far = contexts[parents] if part else contexts[parents] & 255
-            contexts = so_far << tables.bits | symbols
-            if part == tables.per_byte - 1:
-                contexts &= 255
+            contexts = contexts[parents]
+            if not copy:
+                contexts = (contexts if part else contexts & 255) << tables.bits | symbols
+            if part < tables.per_byte - 1:
+                continue
+            contexts &= 255
+            if copy == self.repeats - 1:
                 yield from self._tested(level, hashes, nodes, scale, test)
 
     def _best(self, node_count: int, scale: float) -> NDArray[np.int64]:
@@ -256,10 +277,12 @@ class _PrefixSearch:
 
         A prefix of nearly the full length may also be that of a truncated name, which has another hash.
         """
-        from panstream.primitives.kernels.algorithms.prefix_tables import extend_hashes
+        from panstream.primitives.kernels.algorithms.prefix_tables import extend_hashes, repeats_of
 
+        size = (level + 1) // (self.tables.per_byte * self.repeats)
+        if repeats_of(size, self.tables.max_item_bytes, self.tables.repeats) != self.repeats:
+            return
         chosen = np.flatnonzero(nodes[0] >= self.effort.tested)
-        size = (level + 1) // self.tables.per_byte
         max_counts = np.maximum(nodes[1], nodes[3]) + 4 * np.sqrt(nodes[2] + scale**2)
         for cut in (False, True) if size >= self.tables.max_item_bytes - 3 else (False,):
             ends = hashes[chosen]
@@ -281,9 +304,10 @@ class _PrefixSearch:
         """Return the names that end in some nodes of a level, by following their parents to the root."""
         per = self.tables.per_byte
         bits = self.tables.bits
-        letters = np.zeros((nodes.size, (level + 1) // per), np.uint8)
+        letters = np.zeros((nodes.size, (level + 1) // (per * self.repeats)), np.uint8)
         for ancestor_level in range(level, -1, -1):
             parents, symbols = self.trail[ancestor_level]
-            letters[:, ancestor_level // per] |= symbols[nodes] << np.uint8(bits * (per - 1 - ancestor_level % per))
+            byte, part = divmod(ancestor_level // self.repeats, per)
+            letters[:, byte] |= symbols[nodes] << np.uint8(bits * (per - 1 - part))
             nodes = parents[nodes]
         return [name.tobytes() for name in letters]

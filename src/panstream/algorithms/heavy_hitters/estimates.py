@@ -58,7 +58,12 @@ def decode_names(tables: ReleasedTables) -> DecodedAnswer:
             for (name, cut), value, sd in zip(decoded.names, decoded.values, decoded.errors, strict=True)
         ),
         points=PointCounts(
-            rows=rows, law=law, max_item_bytes=tables.max_item_bytes, step=tables.bits, seed=int(tables.seed)
+            rows=rows,
+            law=law,
+            max_item_bytes=tables.max_item_bytes,
+            step=tables.bits,
+            seed=int(tables.seed),
+            repeats=tables.repeats,
         ),
     )
 

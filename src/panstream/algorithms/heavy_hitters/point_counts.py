@@ -25,6 +25,7 @@ class PointCounts:
     max_item_bytes: int
     step: int
     seed: int
+    repeats: int = 1
 
     def count(self, name: str | bytes | int, claim: Claim) -> Estimate:
         """Return the number of events of ``name``; the interval holds for this name, not for several together."""
@@ -34,7 +35,7 @@ class PointCounts:
         hashes = np.empty(1, np.uint64)
         data = np.frombuffer(encoded or b"\0", np.uint8)
         offsets = np.array([0, len(encoded)])
-        hash_names(offsets, data, self.max_item_bytes, self.step, np.uint64(self.seed), hashes)
+        hash_names(offsets, data, self.max_item_bytes, self.step, self.repeats, np.uint64(self.seed), hashes)
         counts = self.rows.counts(hashes)
         value = float(counts.values[0])
         error = float(counts.errors[0])
@@ -67,6 +68,7 @@ class PointCounts:
             "max_item_bytes": self.max_item_bytes,
             "step": self.step,
             "seed": f"{self.seed:016x}",
+            **({"repeats": self.repeats} if self.repeats > 1 else {}),
         }
         return json.dumps(head).encode() + b"\n" + zlib.compress(planes.tobytes(), 6)
 
@@ -86,6 +88,7 @@ class PointCounts:
                 max_item_bytes=int(head["max_item_bytes"]),
                 step=int(head["step"]),
                 seed=int(head["seed"], 16),
+                repeats=int(head.get("repeats", 1)),
             )
         except (KeyError, TypeError, ValueError, zlib.error):
             raise InvalidBytes("this is not a table of counts") from None

@@ -65,8 +65,9 @@ class FrequentItems(ShardableTables[FrequentState]):
 
     Error:
         A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with probability 95%
-        (``listing_threshold``), as long as the tables are wide enough; at most .05 listed names are expected to be
-        wrong. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
+        (``listing_threshold``), as long as the tables are wide enough; with ``repeats`` shorter names need fewer. At
+        most .05 listed names are expected to be wrong. The standard error of a listed count is sqrt(2/rows)·sd of a
+        row's cell.
 
     Args:
         epsilon: Total privacy loss; ``math.inf`` switches all noise off, for tests.
@@ -81,6 +82,8 @@ class FrequentItems(ShardableTables[FrequentState]):
         releases: How many answers there will be, each of the events since the one before.
         contributions: Events of one user that are protected together; the sender must enforce the
             limit.
+        repeats: On how many levels each symbol of a name may be that fits as often into ``max_item_bytes``: 1, 2 or 4.
+            With 4, names of up to a quarter of that length are listed from half as many events on, at the same noise.
         key: Public number that picks the hash functions. Cells are 32-bit integers, which wrap
             around; a name with more than 2**31 events falsifies answers, never the claim.
 
@@ -95,7 +98,6 @@ class FrequentItems(ShardableTables[FrequentState]):
         ['/index.html', '/about.html']
         >>> abs(answer.count("/about.html").value - 1000) < 100
         True
-
     """
 
     theorem: ClassVar[str] = "Theorem 1"
@@ -113,6 +115,7 @@ class FrequentItems(ShardableTables[FrequentState]):
     releases: int = 1
     contributions: int | None = None
     key: int = 0
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         checks.require_positive(epsilon=self.epsilon)
@@ -125,6 +128,8 @@ class FrequentItems(ShardableTables[FrequentState]):
             checks.require_at_least(1, contributions=self.contributions)
         if self.step not in (4, 8):
             raise InvalidParameter(f"step must be 4 or 8, got step={self.step}")
+        if self.repeats not in (1, 2, 4):
+            raise InvalidParameter(f"repeats must be 1, 2 or 4, got repeats={self.repeats}")
         min_widths = {"width": 1 << self.step, "row_width": 1}
         for name, value in (("width", self.width), ("row_width", self.row_width)):
             if not min_widths[name] <= value <= 1 << 24 or value & (value - 1):
@@ -133,6 +138,12 @@ class FrequentItems(ShardableTables[FrequentState]):
                 )
         check_key(self.key)
         names_laws(*self._budget)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the public parameters, without ``repeats`` where it is 1, as in states that were stored without it."""
+        return {
+            name: value for name, value in ShardableTables.parameters(self).items() if (name, value) != ("repeats", 1)
+        }
 
     @property
     def levels(self) -> int:
@@ -243,7 +254,7 @@ class FrequentItems(ShardableTables[FrequentState]):
         from panstream.primitives.kernels.algorithms.prefix_tables import update_cells
 
         here = local_levels(local_tables, self.max_item_bytes, self.step)
-        arguments: Any = (*names, state.levels, state.rows, *here, self.step, self._seed, *buffers)
+        arguments: Any = (*names, state.levels, state.rows, *here, self.step, self.repeats, self._seed, *buffers)
         update_cells(*arguments)
 
     # Shards own whole tables: all levels of one byte of a name together, or one count row.
@@ -334,6 +345,7 @@ class FrequentItems(ShardableTables[FrequentState]):
             laplace=not isinstance(self.laws[0], DiscreteGaussian),
             level_sd=level_sd,
             row_sd=row_sd,
+            repeats=self.repeats,
         )
         # Every name has one of 2**step first symbols, so the cells of the first level add up to the number of events.
         total = tables.events

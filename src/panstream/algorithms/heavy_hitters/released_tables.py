@@ -21,9 +21,12 @@ _INT16_BOUND = 1 << 15
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"bits": int, "laplace": bool, "level_sd": float, "row_sd": float}
 
 
-def listing_threshold(level_sd: float, row_sd: float, rows: int) -> float:
-    """Return how many events a name needs to be listed with 95% by tables that are wide enough."""
-    return max(_LISTED_FROM_SD * level_sd, _TESTED_FROM_SD * row_sd / math.sqrt(rows), 1.0)
+def listing_threshold(level_sd: float, row_sd: float, rows: int, repeats: int = 1) -> float:
+    """Return how many events a name needs to be listed with probability 95% by tables that are wide enough.
+
+    Each of its symbols is on ``repeats`` levels.
+    """
+    return max(_LISTED_FROM_SD * level_sd / math.sqrt(repeats), _TESTED_FROM_SD * row_sd / math.sqrt(rows), 1.0)
 
 
 def crowded_listing_threshold(threshold: float, events: float, width: int) -> float:
@@ -58,6 +61,7 @@ class ReleasedTables:
     laplace: bool
     level_sd: float
     row_sd: float
+    repeats: int = 1
 
     @property
     def per_byte(self) -> int:
@@ -93,7 +97,7 @@ class ReleasedTables:
                 raise MergeError(
                     "tables of names must have the same size: the same max_item_bytes, expected and memory"
                 )
-            if (other.bits, other.seed) != (first.bits, first.seed):
+            if (other.bits, other.seed, other.repeats) != (first.bits, first.seed, first.repeats):
                 raise MergeError("tables of names must have the same key, and all have a delta or none")
         return cls(
             levels=np.sum([table.levels for table in tables], 0, np.int32),
@@ -103,6 +107,7 @@ class ReleasedTables:
             laplace=first.laplace,
             level_sd=math.hypot(*(table.level_sd for table in tables)),
             row_sd=math.hypot(*(table.row_sd for table in tables)),
+            repeats=first.repeats,
         )
 
     def to_bytes(self) -> bytes:
@@ -114,6 +119,7 @@ class ReleasedTables:
             "kinds": kinds,
             "seed": f"{int(self.seed):016x}",
             **{name: getattr(self, name) for name in _NUMBERS},
+            **({"repeats": self.repeats} if self.repeats > 1 else {}),
         }
         packed = [array.astype(kind).tobytes() for array, kind in zip(cells, kinds, strict=True)]
         return b"".join([json.dumps(head).encode(), b"\n", *packed])
@@ -131,6 +137,7 @@ class ReleasedTables:
                 start += flat.nbytes
             levels, rows = cells
             numbers = {name: kind(head[name]) for name, kind in _NUMBERS.items()}
-            return cls(levels=levels, rows=rows, seed=np.uint64(int(head["seed"], 16)), **numbers)
+            seed = np.uint64(int(head["seed"], 16))
+            return cls(levels=levels, rows=rows, seed=seed, repeats=int(head.get("repeats", 1)), **numbers)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidBytes("these are not tables of names") from None

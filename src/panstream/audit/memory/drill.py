@@ -294,7 +294,8 @@ def _name_hashes(needles: Sequence[str]) -> list[bytes]:
     hashes = [int(hash_of_name(data, *ends)) for ends in pairwise(offsets.tolist())]
     for names in (needles, prefixes):
         out = np.empty(len(names), np.uint64)
-        hash_names(*_strings(names), _MAX_ITEM_BYTES, _SYMBOL_BITS, key_words(0, "names")[0], out)
+        # Each symbol is on one level, since the names are longer than half of the longest.
+        hash_names(*_strings(names), _MAX_ITEM_BYTES, _SYMBOL_BITS, 1, key_words(0, "names")[0], out)
         hashes += out.tolist()
     return [name_hash.to_bytes(8, "little") for name_hash in hashes]
 

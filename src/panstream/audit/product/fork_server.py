@@ -166,6 +166,7 @@ def _mask_estimates() -> None:
         item = CountedName(name="12", count=12.0, standard_error=2.0, interval=(8.0, 16.0))
         rows = CountRows(tables.rows, 1.0)
         options = {"max_item_bytes": tables.max_item_bytes, "step": tables.bits, "seed": int(tables.seed)}
+        options["repeats"] = tables.repeats
         return DecodedAnswer((item,), PointCounts(rows=rows, law=ErrorQuantiles(()), **options))
 
     _MASKED.extend([(engine, "release_record", real), (decoder, "decode_names", decoder.decode_names)])

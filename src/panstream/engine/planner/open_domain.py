@@ -11,6 +11,7 @@ from typing import Any
 from panstream.algorithms.auto import TopItems
 from panstream.algorithms.heavy_hitters.estimates import CountedName, certain_ranks
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
+from panstream.algorithms.heavy_hitters.short_names import short_names_text
 from panstream.core.estimate import format_number
 from panstream.engine.config.config import QueryConfig, StreamConfig
 from panstream.engine.planner.sender_bounds import limits_users
@@ -71,6 +72,8 @@ def listing_threshold_text(query: QueryConfig) -> str:
         f"those with at least {_events(threshold)} events are listed with probability 95%; expect at most {_WRONG:g} "
         "wrong names"
     )
+    short = short_names_text(top_items_for(query).algorithm)
+    text += f"; shorter names need fewer: {short}" if short else ""
     fewer = top_items_for(replace(query, delta=query.delta or _SLACK, memory=None)).listing_threshold
     return text if fewer >= threshold else f"{text}; with delta = {_SLACK:g}, those with at least {_events(fewer)}"
 

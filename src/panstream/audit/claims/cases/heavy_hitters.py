@@ -68,6 +68,14 @@ class _NoFresh(_Shown):
         return shown
 
 
+class _PaidOnce(_Shown):
+    """Noise for as many cells as a short name has symbols."""
+
+    @property
+    def _budget(self) -> tuple[float, float, int, int, int]:
+        return self.epsilon, self.delta, self.levels // self.repeats, self.rows, 1
+
+
 class _NotRestarted(_Shown):
     """Continues to count after a release instead of starting again."""
 
@@ -103,6 +111,8 @@ def _frequent_cases() -> Iterator[Case]:
     yield case("FrequentItems, two lives", replace(tiny, releases=2), two)
     yield case("FrequentItems, announced intrusions", tiny, seen, looks=(None, 4, 5, 6))
     yield case("FrequentItems, two sites merged", tiny, [event, Step("joined"), event, release()])
+    short = {"max_item_bytes": 2, "repeats": 2}
+    yield case("FrequentItems, short names on twice the levels", replace(tiny, **short), one)
     sites = _WithSecondSite(**tiny.parameters())
     yield case("FrequentItems, published tables of two sites added", sites, one)
     users = replace(tiny, contributions=2)
@@ -119,6 +129,11 @@ def _frequent_cases() -> Iterator[Case]:
     yield control(
         "frequent items that go on after a release", _NotRestarted, two, "two releases of one life at one price"
     )
+    paid_once = _PaidOnce(epsilon=1.0, width=16, rows=2, row_width=4, **short)
+    yield case(
+        "frequent items whose repeats are not paid for", paid_once, one, kind="control",
+        represents="noise for the symbols of a short name, each of which is on two levels",
+    )  # fmt: skip
     yield control(
         "frequent items with two looks", _Unnoticed, seen, "two looks without a refresh", looks=(None, 4, 5, 6)
     )

@@ -2,7 +2,9 @@
 
 A name is read in symbols of ``bits`` bits. Its prefix of j symbols has a hash, extended from the previous one, and one
 signed cell in table j; on the first levels, whose tables have a cell for every prefix, the cell is the prefix itself.
-The whole name has one signed cell in every row. Compiled because each hash depends on the one before.
+The whole name has one signed cell in every row. A name that fits twice or more into the longest length may have each
+symbol several times, on as many levels; its hashes then begin with that number. Compiled because each hash depends on
+the one before.
 """
 
 from __future__ import annotations
@@ -39,6 +41,21 @@ def cell_word(name: np.uint64, row: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
+def repeats_of(size: int, longest: int, most: int) -> int:
+    """Return on how many levels each symbol of a name of ``size`` bytes is: ``most``, half of it, and so on, or 1."""
+    repeats = most
+    while repeats > 1 and size * repeats > longest:
+        repeats //= 2
+    return repeats
+
+
+@njit(cache=True, nogil=True)
+def root_hash(seed: np.uint64, repeats: int) -> np.uint64:
+    """Return the hash of the empty prefix of names whose symbols are on ``repeats`` levels."""
+    return extend_hash(seed, np.uint64(512 + repeats)) if repeats > 1 else seed
+
+
+@njit(cache=True, nogil=True)
 def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
     """Return the end of a name truncated to ``longest`` bytes, but not within a character of UTF-8."""
     if stop - start <= longest:
@@ -67,6 +84,7 @@ def update_cells(
     starts: NDArray[np.int64],
     numbers: NDArray[np.int64],
     bits: int,
+    most: int,
     seed: np.uint64,
     mixed: NDArray[np.uint64],
     order: NDArray[np.int64],
@@ -96,19 +114,27 @@ def update_cells(
         ends[:] = 0
         for i in range(start, stop):
             begin = offsets[firsts[i]]
-            ends[longest - (cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin) + 1] += 1
+            size = cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin
+            ends[longest - size * repeats_of(size, longest, most) + 1] += 1
         for shorter in range(1, ends.size):
             ends[shorter] += ends[shorter - 1]
         for i in range(start, stop):
             begin = offsets[firsts[i]]
             size = cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin
-            index = ends[longest - size]
-            ends[longest - size] += 1  # after the loop: the end of the names of this length
-            mixed[index] = seed
+            repeats = repeats_of(size, longest, most)
+            index = ends[longest - size * repeats]
+            ends[longest - size * repeats] += 1  # after the loop: the end of the names of this length
+            mixed[index] = root_hash(seed, repeats)
             order[index] = firsts[i]
             weights[index] = counts[i]
-            for pos in range(size):
-                text[pos * _STRIDE + index] = data[begin + pos]
+            if repeats == 1 or bits == 8:
+                for pos in range(size * repeats):
+                    text[pos * _STRIDE + index] = data[begin + pos // repeats]
+            else:
+                for pos in range(size * repeats):
+                    byte = data[begin + pos // repeats]
+                    half = byte >> 4 if pos % repeats < repeats // 2 else byte & 15
+                    text[pos * _STRIDE + index] = half * 17
         for pos in range(last_local + 1):
             if ends[longest - pos - 1]:
                 some = mixed[: ends[longest - pos - 1]]
@@ -207,16 +233,24 @@ def _log2(size: int) -> int:
 
 @njit(cache=True, nogil=True)
 def hash_names(
-    offsets: NDArray[Any], data: NDArray[np.uint8], longest: int, bits: int, seed: np.uint64, out: NDArray[np.uint64]
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    longest: int,
+    bits: int,
+    most: int,
+    seed: np.uint64,
+    out: NDArray[np.uint64],
 ) -> None:
     """Write the hash of every whole name, which selects its cells in the rows."""
     mask = np.uint64((1 << bits) - 1)
     for i in range(out.size):
         stop = cut_at(data, offsets[i], offsets[i + 1], longest)
-        mixed = seed
+        repeats = repeats_of(stop - offsets[i], longest, most)
+        mixed = root_hash(seed, repeats)
         for pos in range(offsets[i], stop):
             for part in range(8 // bits):
-                mixed = extend_hash(mixed, (np.uint64(data[pos]) >> np.uint64(8 - bits * (part + 1))) & mask)
+                for _ in range(repeats):
+                    mixed = extend_hash(mixed, (np.uint64(data[pos]) >> np.uint64(8 - bits * (part + 1))) & mask)
         out[i] = extend_hash(mixed, np.uint64(256)) if stop < offsets[i + 1] else mixed
 
 
