@@ -126,10 +126,9 @@ class FrequentItems(ShardableTables[FrequentState]):
         checks.require_at_least(1, releases=self.releases)
         if self.contributions is not None:
             checks.require_at_least(1, contributions=self.contributions)
-        if self.step not in (4, 8):
-            raise InvalidParameter(f"step must be 4 or 8, got step={self.step}")
-        if self.repeats not in (1, 2, 4):
-            raise InvalidParameter(f"repeats must be 1, 2 or 4, got repeats={self.repeats}")
+        for name, value, options in (("step", self.step, (4, 8)), ("repeats", self.repeats, (1, 2, 4))):
+            if value not in options:
+                raise InvalidParameter(f"{name} must be one of {options}, got {name}={value}")
         min_widths = {"width": 1 << self.step, "row_width": 1}
         for name, value in (("width", self.width), ("row_width", self.row_width)):
             if not min_widths[name] <= value <= 1 << 24 or value & (value - 1):
@@ -141,9 +140,7 @@ class FrequentItems(ShardableTables[FrequentState]):
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters, without ``repeats`` where it is 1, as in states that were stored without it."""
-        return {
-            name: value for name, value in ShardableTables.parameters(self).items() if (name, value) != ("repeats", 1)
-        }
+        return dict(item for item in ShardableTables.parameters(self).items() if item != ("repeats", 1))
 
     @property
     def levels(self) -> int:
