@@ -70,7 +70,7 @@ def heat_map(names: Sequence[str], values: NDArray[np.float64], title: str) -> s
     """
     cell = 22 if len(names) <= MANY else 14
     left = 150
-    width = left + cell * len(names)
+    width = left + cell * len(names) + 8  # the last number is wider than its square
     height = cell * len(names) + 6
     largest = float(np.nanmax(values, initial=0.0)) or 1.0
     lines = [

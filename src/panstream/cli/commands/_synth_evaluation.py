@@ -155,7 +155,8 @@ class Evaluation:
     def pair_distances(self) -> NDArray[np.float64]:
         """Return the distances of pairs in the lower triangle: from the real rows, or the model's from noisy tables."""
         if self.real is None:
-            return self._triangle({(one, other): far for one, other, _, far in self.about.get("two_way", [])})
+            compared = {(one, other): far for one, other, _, far in self.about.get("two_way", []) if far is not None}
+            return self._triangle(compared)
         real = _pair_shares(self.real)
         return self._triangle({pair: total_variation(table, real[pair]) for pair, table in self._pairs.items()})
 
@@ -181,17 +182,21 @@ class Evaluation:
 
 def pair_summary(
     network: BayesianNetwork | Mixture, tables: tuple[NoisyTable, ...], records: int
-) -> list[tuple[int, int, float, float]]:
+) -> list[tuple[int, int, float, float | None]]:
     """Return for every measured pair its noise and how far the model is from the noisy table: all may be published.
+
+    Where groups of categories were counted, there is no distance.
 
     Args:
         network: The model.
         tables: The noisy tables.
         records: The number of records.
     """
-    summary: dict[tuple[int, ...], tuple[float, float]] = {}
+    summary: dict[tuple[int, ...], tuple[float, float | None]] = {}
     for table in sorted(tables, key=lambda table: -table.sigma):  # of repeated tables, that with the least noise
-        if len(table.attributes) == 2 and table.views is None:
+        if len(table.attributes) == 2 and table.views is not None:
+            summary[table.attributes] = (table.sigma, None)
+        elif len(table.attributes) == 2:
             noise = max(table.sigma, 0.5) / records
             shares = posterior_mean_counts(np.asarray(table.counts, float).reshape(-1) / records, noise)
             model = network.marginal(table.attributes)

@@ -40,7 +40,7 @@ th {{ font-weight: 500 }} td.n, th.n {{ text-align: right }}
 details {{ margin: .4rem 0 }} summary {{ cursor: pointer; color: var(--accent) }}
 .promised td:first-child {{ overflow-wrap: normal; color: var(--soft) }}
 svg {{ display: block; height: auto }} .grid svg, .bar svg {{ width: 100% }} .bar svg {{ height: 26px }}
-.wide svg, .wide img {{ max-width: none }} .fit svg {{ max-width: 100% }}
+.wide svg, .wide img {{ max-width: none }} .grid .fit svg {{ width: auto; max-width: 100% }}
 svg text {{ font: 11px system-ui, sans-serif; fill: var(--ink) }} svg .name {{ font-size: 13px; font-weight: 600 }}
 svg .soft {{ fill: var(--soft) }} svg .end {{ text-anchor: end }}
 .reference {{ fill: var(--grey) }} .synthetic, .heat {{ fill: var(--accent) }} .empty {{ fill: var(--blank) }}
@@ -173,7 +173,8 @@ def _heat(names: Sequence[str], values: NDArray[np.float64], title: str, what: s
         [(names[rows[at]], names[columns[at]], f"{values[rows[at], columns[at]]:.4f}") for at in order.tolist()],
         (2,),
     )
-    caption = f"<figcaption>{html_text(title)}. The darkest is {largest:.3f}.</figcaption>"
+    measured = "" if rows.size == len(names) * (len(names) - 1) // 2 else " Empty squares were not measured."
+    caption = f"<figcaption>{html_text(title)}. The largest is {largest:.3f}.{measured}</figcaption>"
     more = f" (the first {_MAX_PAIRS:,})" if rows.size > _MAX_PAIRS else ""
     size = "wide" if len(names) > MANY else "fit"
     picture = f'<div class="{size}">{heat_map(names, values, title)}</div>'

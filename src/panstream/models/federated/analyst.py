@@ -89,7 +89,7 @@ class Federation:
         domain: The attributes, on which all holders agree.
         channels: Channels to the holders, or the holders themselves.
         run: Label of the run; the same label brings the stored answers.
-        minimum: How many holders must take part.
+        minimum: How many holders must take part; after a secure sum was closed, its dropouts may be missing.
         attempts: How often a holder that cannot be reached is asked.
         report: Called with a line of public text for every event.
     """

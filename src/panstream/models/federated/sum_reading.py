@@ -40,6 +40,7 @@ from panstream.models.federated.secure_sums import (
 )
 from panstream.models.federated.summed_tables import SummedTables, check_totals
 from panstream.models.networks.domain import Domain
+from panstream.privacy.claim import count_of
 
 if TYPE_CHECKING:
     from panstream.models.federated.analyst import Federation
@@ -215,9 +216,8 @@ def _read_mask(
 
 
 def _abort(failed: int, dropouts: int) -> NoReturn:
-    allowed = f"{dropouts} may" if dropouts else "none may"
     raise FederationAborted(
-        f"{failed} holders failed after the sum was closed, where {allowed}, and the others' parts cannot be read "
-        "without them; run again under the same label when they are back (free of charge), or under another label "
-        "(it is charged again)"
+        f"{count_of(failed, 'holder')} failed after the sum was closed, where {dropouts} may, and the others' parts "
+        "cannot be read without them; run again under the same label when they are back (free of charge), or under "
+        "another label (it is charged again)"
     )
