@@ -15,6 +15,7 @@ from panstream.papers.diabetes_table import read_table, write_table
 from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, find_figure
 from panstream.papers.figures._simulate import _zipf_alias, distinct_counts, draw_stream
 from panstream.papers.figures.beyond import _bits_for, level_for_ids
+from panstream.papers.figures.dependences import connections, information
 from panstream.papers.figures.errors import LITERAL, _estimate_errors
 from panstream.papers.figures.networks import PRINTED, SUMMED
 from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, FigureRow
@@ -28,7 +29,7 @@ SMALL = FigureOptions(universe=400, length=300, repetitions=60, quick=True)
 
 def test_every_figure_of_the_papers_is_there() -> None:
     paper = [f"000-{number}" for number in range(1, 8)]
-    networks = [f"002-3.{number}" for number in range(4, 10)]
+    networks = [f"002-3.{number}" for number in range(1, 10)]
     streams = [f"002-4.{number}" for number in range(1, 12)]
     beyond = ["new-memory", "new-loss"]
     counters = ["new-cropped", "new-counters", "new-conjectures", "new-window", "new-decay"]
@@ -63,7 +64,7 @@ def test_every_figure_can_be_computed(key: str, six_attributes: str) -> None:
             assert rows == evaluate_point(key, index, options)  # the same draws, whatever came before
         series |= {row.series for row in rows}
     assert {point.panel for point in points} <= panels
-    if key != "002-4.6":  # the picture of two Laplace laws
+    if key not in ("002-3.2", "002-3.3", "002-4.6"):  # pictures of networks, and of two Laplace laws
         assert any(name.startswith("panstream") for name in series)
 
 
@@ -208,3 +209,22 @@ def test_generators_belong_to_their_names() -> None:
     assert np.array_equal(first, SMALL.generator("x", 1).random(3))
     assert not np.array_equal(first, SMALL.generator("x", 2).random(3))
     assert not np.array_equal(first, replace(SMALL, seed=2).generator("x", 1).random(3))
+
+
+def test_connections_of_a_network_are_those_of_the_text() -> None:
+    """Section 3.2.1: which attributes of Figure 3.2 depend on each other, and which do given a third."""
+    network = connections(0.5)
+    assert network.entropy() < 6.0
+    for first, second, given, dependent in (
+        (0, 2, None, True),
+        (0, 4, None, True),
+        (0, 4, 2, False),
+        (3, 5, None, True),
+        (3, 5, 1, False),
+        (4, 1, None, False),
+        (4, 1, 5, True),
+    ):
+        assert (information(network, first, second, given) > 1e-3) == dependent
+    rows = {row.series: row.y for row in evaluate_point("002-3.3", 6, SMALL)}
+    assert rows["true network, its strongest edges"] == pytest.approx(5.12, abs=5e-3)
+    assert rows["claimed: the uniform distribution"] == pytest.approx(math.log2(192))

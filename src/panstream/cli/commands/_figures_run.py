@@ -65,6 +65,11 @@ _LOOKS: dict[str, tuple[str, str | None]] = {  # colour, and marker if a series 
     "lower bound": ("#009E73", ""),
     "a release of every slot": ("#D55E00", "s"),
     "panstream, delta 1e-6": ("#0072B2", "P"),
+    "one holder alone": ("#D55E00", "s"),
+    "direct": ("#000000", ""),
+    "chain": ("#0072B2", ""),
+    "common cause": ("#D55E00", ""),
+    "common effect": ("#009E73", ""),
     "Mir's Algorithm 2 as printed": ("#D55E00", "s"),
     "Mir's Algorithm 2, constant": ("#0072B2", "o"),
     "Budaeva et al., values 0 and 1": ("#0072B2", "o"),
@@ -309,7 +314,7 @@ def _style(name: str, *, measured: bool) -> dict[str, Any]:
         return {**style, "linestyle": (0, (1, 1.5)), "linewidth": 2.2, "alpha": 0.8}
     if name.endswith(", R(0)") or "128" in name:
         style["linestyle"] = "-."
-    if name.endswith(("2ε", "cut after summing", "by size", "no privacy")):
+    if name.endswith(("2ε", "cut after summing", "by size", "no privacy")) or " given " in name:
         style["linestyle"] = "--"
     if measured:
         style |= {"marker": ("x" if "2ε" in name else "*") if marker is None else marker, "markersize": 5}

@@ -7,7 +7,7 @@ list of docs/reference/figures.md and the figure's number in it.
 from __future__ import annotations
 
 from panstream.errors import InvalidParameter
-from panstream.papers.figures import beyond, closed_forms, errors, networks, streams
+from panstream.papers.figures import beyond, closed_forms, dependences, errors, networks, streams
 from panstream.papers.figures.plan import FigureOptions, FigurePanel, FigurePlan, FigurePoint, FigureRow
 
 __all__ = [
@@ -30,7 +30,15 @@ def _order(plan: FigurePlan) -> tuple[str, list[int]]:
 FIGURES: dict[str, FigurePlan] = {
     plan.key: plan
     for plan in sorted(
-        (*closed_forms.FIGURES, *networks.FIGURES, *errors.FIGURES, *beyond.FIGURES, *streams.FIGURES), key=_order
+        (
+            *closed_forms.FIGURES,
+            *dependences.FIGURES,
+            *networks.FIGURES,
+            *errors.FIGURES,
+            *beyond.FIGURES,
+            *streams.FIGURES,
+        ),
+        key=_order,
     )
 }
 

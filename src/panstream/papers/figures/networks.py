@@ -76,16 +76,18 @@ def held_out(records: Records, run: int) -> _Experiment:
 
 
 @lru_cache(maxsize=4)
-def _experiment(data: str, options: FigureOptions, run: int) -> _Experiment:
+def experiment_on(data: str, options: FigureOptions, run: int) -> _Experiment:
+    """Return the training records of a run, and how bits per record are measured."""
     if data != "seven":
         return held_out(read_table(options.diabetes), run)
     truth = seven_attributes()
-    with _seeded_rng(options, "seven attributes", run) as rng:
+    with seeded_rng(options, "seven attributes", run) as rng:
         train = sample(truth, min(_RECORDS, options.length), rng)
     return _Experiment(train, lambda network: network.cross_entropy_from(truth), truth)
 
 
-def _seeded_rng(options: FigureOptions, *names: object) -> SeededSource:
+def seeded_rng(options: FigureOptions, *names: object) -> SeededSource:
+    """Return a noise source seeded by the options' seed and ``names`` only."""
     return SeededSource(int(options.generator(*names).integers(1 << 62)))
 
 
@@ -157,8 +159,8 @@ def _figure(
         setting = replace(fixed, **varied)
         samples: dict[str, list[float]] = {}
         for run in range(options.runs(papers, at_least=2)):
-            experiment = _experiment(data, options, run)
-            (bits_by_method,) = measure(experiment, [setting], _seeded_rng(options, number, setting, run))
+            experiment = experiment_on(data, options, run)
+            (bits_by_method,) = measure(experiment, [setting], seeded_rng(options, number, setting, run))
             for name, bits in {**bits_by_method, **references(experiment, setting.degree)}.items():
                 samples.setdefault(name, []).append(bits)
         return [FigureRow.mean("a", name, point.x, np.array(values)) for name, values in samples.items()]
