@@ -110,7 +110,7 @@ spark: $(VENV)/.core
 	@command -v java >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless; }
 	$(PYTHON) -m venv $(VENV)-spark
 	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
-	$(VENV)-spark/bin/python experiments/cluster_spark.py
+	$(VENV)-spark/bin/python -m benchmarks.soak.cluster_spark
 	$(VENV)-spark/bin/python -m benchmarks.soak.spark
 	$(VENV)-spark/bin/python -m benchmarks.soak.spark_sketches
 

@@ -22,8 +22,8 @@ record can move from 0 to 1. So no epsilon gives our promise; a smaller one give
 taken at their word. DataSynthesizer: epsilon/2 for choices, for a record replaced; epsilon/2 for Laplace tables that
 move by 1, so 3/2 epsilon for a record replaced. As run here it reads the categories off the rows, which no epsilon
 covers. dpart: tables for a record replaced; choices scored in bits but scaled in nats, so up to 1/ln 2 times their
-half; categories off the rows. It runs at the same number only. ``experiments/peer_promises.py`` shows the scales and
-scores in the peers' own code, but for SmartNoise, of which the source was read. Both MSTs convert rho to (epsilon,
+half; categories off the rows. It runs at the same number only. ``benchmarks/peers/peer_promises.py`` shows the scales
+and scores in the peers' own code, but for SmartNoise, of which the source was read. Both MSTs convert rho to (epsilon,
 delta) as we do, to the last digits.
 """
 

@@ -20,7 +20,7 @@ SECTIONS = {
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    for folder in ("src", "docs", "experiments", "examples", "benchmarks"):
+    for folder in ("src", "docs", "examples", "benchmarks", "tools"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in (".py", ".md") and path != BIBLIOGRAPHY:
                 yield str(path.relative_to(ROOT)), re.sub(r"\s+", " ", path.read_text("utf-8"))

@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_tables_show_what_was_measured() -> None:
-    with (ROOT / "experiments" / "federated_results.csv").open(newline="") as stream:
+    with (ROOT / "benchmarks" / "accuracy" / "federated_results.csv").open(newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if row["holders"] != "0"]
     assert {row["count"] for row in rows} == {"20"}
     cells: dict[tuple[str, str, str], list[str]] = {}

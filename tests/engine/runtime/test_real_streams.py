@@ -1,6 +1,6 @@
 """The bundled pieces of two real streams: intervals hold the true answers as often as promised.
 
-experiments/real_streams.py does the same with the whole data, more questions and more runs.
+benchmarks/accuracy/real_streams.py does the same with the whole data, more questions and more runs.
 """
 
 import gzip
@@ -22,7 +22,7 @@ RUNS = 25
 
 @pytest.fixture(scope="module")
 def experiment() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("real_streams", ROOT / "experiments" / "real_streams.py")
+    spec = importlib.util.spec_from_file_location("real_streams", ROOT / "benchmarks" / "accuracy" / "real_streams.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)

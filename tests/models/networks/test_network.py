@@ -71,7 +71,7 @@ def test_the_published_network_is_frozen() -> None:
     """Methods are compared on it, so it may not change; the script that made it still makes the same."""
     text = (ROOT / "src" / "panstream" / "models" / "networks" / "seven_attributes.json").read_text()
     assert json.loads(text)["sha256"] == "74ff79d590b65b30cdda247797f9ab5da39e79b11180b33ce09473b0764ae82c"
-    script = runpy.run_path(str(ROOT / "experiments" / "seven_attributes.py"))
+    script = runpy.run_path(str(ROOT / "tools" / "seven_attributes.py"))
     made = script["build"](script["solve"](), decimals=4)
     for one, other in zip(made.tables, seven_attributes().tables, strict=True):
         assert np.array_equal(one, other)

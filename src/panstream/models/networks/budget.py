@@ -14,8 +14,9 @@ below, three seeds each: mean distances over independent columns' of 1.037, 1.03
 and 2 had been tried on Adult before; a last correction of the expected noise came later.
 
 The limits were set on subsets of the Diabetes records, random trees and the published network of seven attributes,
-where experiments/network_plan.py prints their gains and losses. The Adult table is no clean test of them: the largest
-share of tables was chosen on it, and its figures were seen before the share of tables at small budgets was fixed.
+where benchmarks/accuracy/network_plan.py prints their gains and losses. The Adult table is no clean test of them: the
+largest share of tables was chosen on it, and its figures were seen before the share of tables at small budgets was
+fixed.
 """
 
 from __future__ import annotations

@@ -358,7 +358,7 @@ def seven_attributes() -> BayesianNetwork:
     """Return a published network of six binary attributes and one ternary one, with an entropy of 5.12 bits.
 
     The thesis draws such a network (Figure 3.3) without printing its tables. This one was built once by
-    ``experiments/seven_attributes.py``, before any method was run on it, and does not change.
+    ``tools/seven_attributes.py``, before any method was run on it, and does not change.
 
     >>> network = seven_attributes()
     >>> network.domain.sizes, f"{network.entropy():.2f}"

@@ -1,7 +1,7 @@
 """Error against the length of the stream, for every continual counter: run to CSV, then plot from it.
 
-    python experiments/continual_error.py run            # writes experiments/continual_error.csv, about three minutes
-    python experiments/continual_error.py plot           # draws docs/pictures/continual_error.svg and .png from it
+    python -m benchmarks.accuracy.continual_error run     # writes the CSV beside this file, about three minutes
+    python -m benchmarks.accuracy.continual_error plot    # draws docs/pictures/continual_error.svg and .png from it
 
 The figure is the mean over all slots of the squared error, times epsilon², on an empty stream with ticks of one step:
 what the counters' own standard errors predict, and what was measured. A window or a decayed sum answers another
@@ -27,8 +27,8 @@ from panstream.papers.counters.hybrid import HybridMechanism
 from panstream.papers.counters.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.primitives.noise import SeededSource
 
-ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "experiments" / "continual_error.csv"
+ROOT = Path(__file__).parents[2]
+TABLE = Path(__file__).with_suffix(".csv")
 PICTURE = ROOT / "docs" / "pictures" / "continual_error"
 EPSILON = 0.1
 SHARED: dict[str, Any] = {"epsilon": EPSILON, "one_step_ticks": True}

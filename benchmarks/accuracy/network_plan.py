@@ -1,6 +1,6 @@
 """Edges or independent columns: what the public division of the budget gains and costs on data it was set on.
 
-    PANSTREAM_DATA=<directory with diabetic_data.csv.gz> python experiments/network_plan.py --seeds 5
+    PANSTREAM_DATA=<directory with diabetic_data.csv.gz> python -m benchmarks.accuracy.network_plan --seeds 5
 
 Subsets of the Diabetes records, random trees and the network of seven attributes, at several products of records and
 epsilon. A figure is the mean total variation distance of all pairs from held-out records, over that of independent

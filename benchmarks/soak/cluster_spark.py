@@ -1,7 +1,7 @@
 """Distinct users of a Spark DataFrame: runs panstream.distributed.sharded.spark on a local Spark and checks the
 answers.
 
-    make spark                     (or, with pyspark and Java: python experiments/cluster_spark.py [ROWS [RUNS]])
+    make spark                     (or, with pyspark and Java: python -m benchmarks.soak.cluster_spark [ROWS [RUNS]])
 
 Without noise the state that Spark's tasks fill must be that of one process, bit for bit. With noise, the 95% intervals
 of RUNS counts must hold the truth about as often as they say.

@@ -1,6 +1,6 @@
 """What other makers of synthetic tables scale their noise for, shown in their own code.
 
-    python experiments/peer_promises.py DIR        # made by benchmarks.accuracy.synthetic --install-peers --peers DIR
+    python -m benchmarks.peers.peer_promises DIR    # DIR by benchmarks.accuracy.synthetic --install-peers --peers DIR
 
 Each peer's package is imported in its own environment, DIR/<name>/bin/python, and asked on tables that differ in one
 record; noise is recorded instead of drawn. benchmarks/peers/synthesisers.py draws the conclusions.

@@ -1,6 +1,6 @@
 """Write the Diabetes table of the thesis and its domain, from UCI's public file.
 
-    python experiments/prepare_diabetes.py diabetic_data.csv --out data
+    python tools/prepare_diabetes.py diabetic_data.csv --out data
     panstream figures --out figures --only 002-3.8 --diabetes data
 
 The file is part of "Diabetes 130-US hospitals for years 1999-2008" (doi:10.24432/C5230J, CC BY 4.0); it may be

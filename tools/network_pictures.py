@@ -1,6 +1,6 @@
 """Draw the published seven-attribute network and the Chow–Liu tree of the Diabetes records into docs/pictures.
 
-    PANSTREAM_DATA=<directory with diabetic_data.csv.gz> python experiments/network_pictures.py
+    PANSTREAM_DATA=<directory with diabetic_data.csv.gz> python tools/network_pictures.py
 
 The tree is learned without noise: the records are public (UCI Diabetes 130-US hospitals, CC BY 4.0). Without the data
 only the first picture is drawn.

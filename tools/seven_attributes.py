@@ -6,7 +6,7 @@ follows its parent" with one common strength, which bisection sets so that the e
 probabilities are rounded to four decimals. Run once; the file is kept from then on, and ``--check`` says whether it is
 still the same.
 
-    python experiments/seven_attributes.py --check
+    python tools/seven_attributes.py --check
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
     arguments.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     strength = solve()
     network = build(strength, decimals=4)
-    about = {
+    about = {  # frozen with the file, from when this script was in another folder
         "what": "six binary attributes and one ternary one; made by experiments/seven_attributes.py and then frozen",
         "entropy_bits": round(network.entropy(), 4),
     }

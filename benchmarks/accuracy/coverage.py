@@ -1,6 +1,6 @@
 """How often what is said with 95% is true: heavy hitters on uniform, Zipf and two-point loads, minimum and maximum.
 
-    python experiments/coverage.py [--runs 1000]
+    python -m benchmarks.accuracy.coverage [--runs 1000]
 
 The tests run the same with 100 or 150 runs. With 1,000 a true coverage of 95% is seen below 93% in one row of 400.
 """

@@ -1,6 +1,6 @@
 """Two real streams through the engine again and again: do the 95% intervals hold what they promise?
 
-python experiments/real_streams.py [--runs 200] [--data DIRECTORY]
+python -m benchmarks.accuracy.real_streams [--runs 200] [--data DIRECTORY]
 
 A web log (NASA, part of one day of 1995) and a shop's invoices (Online Retail, cancellations are negative quantities)
 from the directory named by PANSTREAM_DATA or --data, each with one configuration of several questions. Every run starts

@@ -1,11 +1,11 @@
 """The federated table of docs/explanation/federated.md: every method, both forms of the thesis's, on 20 splits.
 
-    python experiments/federated_comparison.py --diabetes data/diabetes43.csv.gz
-    python experiments/federated_comparison.py --adult data/adult.csv.gz
+    python -m benchmarks.accuracy.federated_comparison --diabetes data/diabetes43.csv.gz
+    python -m benchmarks.accuracy.federated_comparison --adult data/adult.csv.gz
 
 Cross entropy on the held-out fifth at 3, 10 and 30 holders and four budgets. Every run is added to the file --runs as
 soon as it is done, and a stopped command goes on where it was. Means, deviations and tables are made from that file.
-``experiments/prepare_diabetes.py`` writes the Diabetes table; Adult is UCI's, with the columns of
+``tools/prepare_diabetes.py`` writes the Diabetes table; Adult is UCI's, with the columns of
 examples/data/adult-domain.toml.
 """
 
