@@ -1,14 +1,16 @@
 """`delta` in a query about rows: what is planned, charged and answered."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from panstream.engine.planner.accuracy import expected_errors
 from panstream.engine.planner.query_plan import QueryPlan, plan_all, planned_ledger
 from panstream.engine.runtime.engine import Engine
 from panstream.errors import ConfigError
 from panstream.privacy.composition import zcdp_rho
-from tests.engine.runtime.streams import config, question, rows
+from tests.engine.runtime.streams import Clock, config, question, rows
 
 BOUNDS = {"lower": 0.0, "upper": 10.0}
 LINEAR = ["COUNT(*)", *(f"{name}(value)" for name in ("SUM", "AVG", "VAR_POP", "STDDEV", "MIN", "MAX", "MEDIAN"))]
@@ -65,3 +67,29 @@ def test_an_answer_carries_its_delta() -> None:
         (release,) = engine.log.history("q")
     assert release.record["claim"]["delta"] == 1e-6
     assert abs(release.record["value"] - 200) < 60  # 9 standard deviations
+
+
+@pytest.mark.parametrize(("horizon", "name"), [(20, "ContinualCount"), (1000, "GaussMarkovCount")])
+def test_long_counts_have_correlated_noise_where_it_is_less(horizon: int, name: str) -> None:
+    (plan,) = planned("SELECT COUNT(*) FROM s", every="1 hour", horizon=horizon)
+    assert type(plan.algorithm).__name__ == name
+    assert ("correlated over time" in plan.why) == (name == "GaussMarkovCount")
+    assert (plan.claim.epsilon, plan.claim.delta) == (1.0, 1e-6)
+    assert all(error > 0 for _, error in expected_errors(plan))
+
+
+def test_a_long_count_is_answered(tmp_path: Path) -> None:
+    """At a budget at which the answers are within six standard deviations; the second life reads the stored state."""
+    query = question("q", "SELECT COUNT(*) FROM s", epsilon=20.0, delta=1e-6, every=10, horizon=1000)
+    settings = config(query, directory=tmp_path)
+    clock = Clock(1000.0)
+    for _ in range(2):
+        with Engine(settings, clock=clock) as engine:
+            assert type(engine.plans[0].algorithm).__name__ == "GaussMarkovCount"
+            engine.apply(rows(["q"], count=600))
+            clock.now += 25.0
+            engine.advance()
+            records = [release.record for release in engine.log.history("q")]
+    assert len(records) == 5
+    assert abs(records[1]["value"] - 600) < 6 * records[1]["standard_error"] < 60
+    assert abs(records[-1]["value"] - 1200) < 6 * records[-1]["standard_error"] < 60
