@@ -31,6 +31,17 @@ def test_kernels_run_without_scipy_which_can_be_imported_afterwards() -> None:
 
 
 @pytest.mark.slow
+def test_a_kernel_needs_no_linear_algebra_and_other_numba_code_has_it() -> None:
+    code = (
+        "import sys, numpy as np; from panstream.primitives.kernels.simd_byte_search import count_byte; "
+        "count_byte(np.zeros(64, np.uint8), 0, 64); print('scipy.linalg' in sys.modules); "
+        "import numba; print(numba.njit(lambda a: np.dot(a, a))(np.eye(2)).sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "2.0"]
+
+
+@pytest.mark.slow
 def test_a_process_that_used_duckdb_ends_without_a_report_of_leaks() -> None:
     code = (
         "from panstream.primitives.fast_import import import_without_gc; import_without_gc('panstream.cli.app'); "

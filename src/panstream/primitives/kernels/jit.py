@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from panstream.primitives.fast_import import import_numba
 
 if TYPE_CHECKING:
     from numba import njit as njit
@@ -31,7 +34,8 @@ class _Kernel:
 
     @functools.cached_property
     def _dispatcher(self) -> Any:
-        return importlib.import_module("numba").njit(**self._options)(self.py_func)
+        numba = sys.modules["numba"] if "numba.np.arraymath" in sys.modules else import_numba()
+        return numba.njit(**self._options)(self.py_func)
 
     @property
     def _numba_type_(self) -> Any:
