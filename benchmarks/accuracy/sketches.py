@@ -1,7 +1,7 @@
 """Errors and coverage of published sketches: overlaps against the Fisher bound, unions of days, and two real streams.
 
-    python -m benchmarks.accuracy.sketches pairs [--runs RUNS] [--seed SEED]
-    python -m benchmarks.accuracy.sketches unions [--runs RUNS] [--seed SEED]
+    python -m benchmarks.accuracy.sketches pairs [--runs RUNS] [--seed SEED] [--users USERS]
+    python -m benchmarks.accuracy.sketches unions [--runs RUNS] [--seed SEED] [--users USERS]
     python -m benchmarks.accuracy.sketches files NASA_TSV RETAIL_PARQUET [--runs RUNS] [--seed SEED]
 
 The long form has 2,000 runs. Published cells are drawn from the law of the shipped coins, a new hash for every run;
@@ -27,6 +27,7 @@ from panstream.privacy.sketch_loss import sketch_coins
 
 LEVELS = 20
 SEED = 20260802
+_DIGITS = 24
 Ids = NDArray[np.int64]
 
 
@@ -39,12 +40,13 @@ def published(sets: list[Ids], buckets: int, epsilon: float, rng: np.random.Gene
     cells += rng.integers(0, buckets, size)
     sketches = []
     for ids in sets:
-        occupied = np.zeros(LEVELS * buckets, bool)
-        occupied[cells[ids]] = True
-        bits = rng.random(occupied.size, np.float32) < np.where(occupied, np.float32(pi1), np.float32(pi0))
+        occupied = np.zeros(LEVELS * buckets, np.uint8)
+        occupied[cells[ids]] = 1
+        bits = pack_bits(occupied)
+        bits ^= flips(pi0, bits.size, rng)  # pi1 is 1 - pi0, up to rounding
         sketches.append(
             Sketch(
-                bits=pack_bits(bits.astype(np.uint8)).tobytes(),
+                bits=bits.tobytes(),
                 buckets=buckets,
                 levels=LEVELS,
                 hash="fold",
@@ -56,6 +58,15 @@ def published(sets: list[Ids], buckets: int, epsilon: float, rng: np.random.Gene
             )
         )
     return sketches
+
+
+def flips(chance: float, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Return ``size`` bytes of bits that are 1 with a probability, up to 2**-24: a comparison, digit by digit."""
+    bits = np.zeros(size, np.uint8)
+    for digit in reversed(f"{round(chance * (1 << _DIGITS)):0{_DIGITS}b}"):
+        drawn = ~np.frombuffer(rng.bytes(size), np.uint8)
+        bits = drawn | bits if digit == "1" else drawn & bits
+    return bits
 
 
 def fisher_error(users: int, both: int, buckets: int, epsilon: float) -> float:
@@ -95,10 +106,10 @@ def summarise(draw: Callable[[], tuple[Estimate, float]], runs: int) -> tuple[fl
     return math.sqrt(squares / runs), inside / runs
 
 
-def pairs(runs: int, rng: np.random.Generator) -> None:
-    """Print error and coverage of overlaps of two sets of 1e3 to 1e5 users."""
+def pairs(runs: int, rng: np.random.Generator, sizes: list[int]) -> None:
+    """Print error and coverage of overlaps of two sets of users of some sizes."""
     print(f"{runs} runs\n  users  overlap  epsilon    rmse  rmse/Fisher  covered")
-    for users in (1_000, 10_000, 100_000):
+    for users in sizes:
         for epsilon in (1.0, 2.0):
             for share in (0.0, 0.05, 0.3, 0.9):
                 both = round(share * users)
@@ -119,10 +130,10 @@ def pairs(runs: int, rng: np.random.Generator) -> None:
                 )
 
 
-def unions(runs: int, rng: np.random.Generator) -> None:
+def unions(runs: int, rng: np.random.Generator, sizes: list[int]) -> None:
     """Print error and coverage of unions of 2 to 30 days, of which each shares half of its users with the next."""
     print(f"{runs} runs\n  a day  days  epsilon  95% error of the union  covered  value printed")
-    for users in (1_000, 10_000):
+    for users in sizes:
         for days in (2, 7, 14, 30):
             for epsilon in (1.0, 2.0, 3.0):
                 sets = [np.arange(users) + day * users // 2 for day in range(days)]
@@ -195,12 +206,15 @@ def main() -> None:
     parser.add_argument("paths", nargs="*")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--users", type=int, action="append", help="a size of a set; all by default")
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
     if arguments.measurement == "files":
         files(*arguments.paths, arguments.runs, rng)
+    elif arguments.measurement == "pairs":
+        pairs(arguments.runs, rng, arguments.users or [1_000, 10_000, 100_000])
     else:
-        {"pairs": pairs, "unions": unions}[arguments.measurement](arguments.runs, rng)
+        unions(arguments.runs, rng, arguments.users or [1_000, 10_000])
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from panstream.engine.planner.person_period import planned_person_total
 from panstream.engine.planner.query_plan import plan_all
 from panstream.engine.reporting.sketch_store import ask_sketches, read_sketches
 from panstream.engine.runtime.engine import Engine
+from panstream.engine.sql.parser import table_read
 from panstream.engine.storage.release_log import Release
-from panstream.errors import BudgetExceeded, ConfigError, InvalidParameter, UnsupportedQuery
+from panstream.errors import BudgetExceeded, ConfigError, InvalidParameter, MergeError, UnsupportedQuery
 from tests.engine.runtime.streams import COLUMNS, rows
 
 WEEK = 604_800.0
@@ -132,6 +133,40 @@ def test_segments_are_compared_window_by_window(store: Path) -> None:
     assert all(abs(answer.estimate.unclipped - 2000) < 6 * answer.estimate.standard_error for answer in answers)
     with pytest.raises(UnsupportedQuery, match="published sketches answer"):
         ask_sketches(store, "SELECT COUNT(*) FROM weeks")
+    with pytest.raises(MergeError, match="cannot be compared with itself"):
+        ask_sketches(store, "SELECT OVERLAP(weeks, weeks)")
+
+
+@pytest.mark.parametrize(("change", "what"), [({"expected": 500}, "buckets"), ({"key": 5}, "hash key")])
+def test_sketches_of_other_tables_and_keys_are_not_compared(tmp_path: Path, change: Any, what: str) -> None:
+    with Engine(settings(tmp_path, SKETCH, {**SOME, **change})) as engine:
+        feed(engine, 0)
+        engine.finish()
+    with pytest.raises(MergeError, match=f"they differ in {what}"):
+        ask_sketches(tmp_path, "SELECT OVERLAP(weeks, some)")
+
+
+def test_groups_are_asked_by_their_name(tmp_path: Path) -> None:
+    by_value = {"sql": "SELECT value, SKETCH(user) FROM s GROUP BY value", "groups": {"value": [0.0, 1.0]}}
+    with Engine(settings(tmp_path, {**SKETCH, **by_value})) as engine:
+        feed(engine, 0)
+        engine.finish()
+    with pytest.raises(InvalidParameter, match=r"weeks has groups: name one in double quotes, of weeks \[value=0.0\]"):
+        ask_sketches(tmp_path, "SELECT OVERLAP(weeks, weeks)")
+    sql = """SELECT OVERLAP("weeks [value=0.0]", "weeks [value=1.0]")"""
+    assert len(ask_sketches(tmp_path, sql)) == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT OVERLAP(weeks, some)",
+        "SELECT COUNT(DISTINCT user) FROM weeks WHERE window BETWEEN '2026-03-02' AND '2026-03-22'",
+    ],
+)
+def test_where_rows_are_asked_the_command_is_named(sql: str) -> None:
+    with pytest.raises(UnsupportedQuery, match="published sketches, not rows.*panstream sketch ask STORE"):
+        table_read(sql)
 
 
 def test_the_person_account_has_the_published_windows(tmp_path: Path) -> None:

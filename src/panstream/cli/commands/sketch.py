@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from panstream.algorithms.distinct import Sketch
     from panstream.core.estimate import Estimate
 
-sketch = typer.Typer(help="Count, unite and compare published sketches.", no_args_is_help=True, rich_markup_mode=None)
+sketch = typer.Typer(
+    help="Count, unite and compare published sketches, at no cost. ask answers SELECT OVERLAP(a, b) and SELECT "
+    "COUNT(DISTINCT user) FROM name WHERE window BETWEEN dates; the others read files that export has written.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files with the bytes of published sketches.")]
 

@@ -13,9 +13,10 @@ from panstream.core.estimate import Estimate
 from panstream.engine.reporting.point_queries import open_release_log
 from panstream.errors import InvalidParameter, UnsupportedQuery
 
-_OVERLAP = re.compile(r"\s*SELECT\s+OVERLAP\s*\(\s*([\w ]+?)\s*,\s*([\w ]+?)\s*\)\s*;?\s*", re.IGNORECASE)
+_NAME = r"""("[^"]+"|[\w ]+?)"""
+_OVERLAP = re.compile(rf"\s*SELECT\s+OVERLAP\s*\(\s*{_NAME}\s*,\s*{_NAME}\s*\)\s*;?\s*", re.IGNORECASE)
 _RANGE = re.compile(
-    r"\s*SELECT\s+COUNT\s*\(\s*DISTINCT\s+\w+\s*\)\s+FROM\s+([\w ]+?)\s+WHERE\s+window\s+BETWEEN\s+"
+    rf"\s*SELECT\s+COUNT\s*\(\s*DISTINCT\s+\w+\s*\)\s+FROM\s+{_NAME}\s+WHERE\s+window\s+BETWEEN\s+"
     r"'(\d{4}-\d\d-\d\d)'\s+AND\s+'(\d{4}-\d\d-\d\d)'\s*;?\s*",
     re.IGNORECASE,
 )
@@ -120,8 +121,17 @@ def ask_sketches(store: str | Path, sql: str) -> list[SketchAnswer]:
     )
 
 
+def _of_one_series(store: str | Path, name: str) -> list[StoredSketch]:
+    """Return the sketches of a name, quoted or not; raise InvalidParameter if it has several groups."""
+    stored = read_sketches(store, name.strip('"'))
+    series = sorted({one.query for one in stored})
+    if len(series) > 1:
+        raise InvalidParameter(f"{name} has groups: name one in double quotes, of {', '.join(series)}")
+    return stored
+
+
 def _overlaps(store: str | Path, first: str, second: str) -> list[SketchAnswer]:
-    one, other = ({stored.span: stored.sketch for stored in read_sketches(store, name)} for name in (first, second))
+    one, other = ({stored.span: stored.sketch for stored in _of_one_series(store, name)} for name in (first, second))
     spans = sorted(one.keys() & other.keys())
     if not spans:
         raise InvalidParameter(f"{first!r} and {second!r} have no window in common")
@@ -136,7 +146,7 @@ def _range(store: str | Path, name: str, begin: float, end: float) -> list[Sketc
     """Return the union of the windows that make up a range; of windows inside and around it if none do."""
     if not begin < end:
         raise InvalidParameter("the first day of the range is after the last")
-    stored = read_sketches(store, name)
+    stored = _of_one_series(store, name)
     inside = _chain([one for one in stored if begin <= one.span[0] and one.span[1] <= end])
     if inside and inside[0].span[0] == begin and inside[-1].span[1] == end:
         return [_union("users of the range", inside)]

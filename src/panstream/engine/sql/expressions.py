@@ -52,6 +52,7 @@ _INSTEAD = {
     "Window": "use window = or every = for answers over time",
 }
 _NAMED = {"NOW": _INSTEAD["CurrentTimestamp"], "TODAY": _INSTEAD["CurrentDate"]}
+FROM_SKETCHES = 'panstream sketch ask STORE "SELECT ..." answers it from the [[sketch]]es of a store, at no cost'
 _USUAL = "comparisons, arithmetic, CASE, COALESCE, text and date functions of one row are"
 _DEEPEST = 20  # levels of derived columns that use derived columns
 
@@ -192,6 +193,8 @@ class ScalarScope:
         known_columns = [*self.columns, *self.derived]
         near = difflib.get_close_matches(name, known_columns, 1)
         hint = f"did you mean {near[0]}?" if near else f"declared: {', '.join(known_columns)}"
+        if name == "window" and not near:
+            hint = FROM_SKETCHES
         raise self.statement.refuse(node, f"column {name!r} is not declared", hint)
 
     def _looked_up(self, node: Any, table: str) -> Any:

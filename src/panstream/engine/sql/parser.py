@@ -18,6 +18,7 @@ from panstream.engine.sql.formulas import OWN, Arithmetic, Formula, StateValue
 from panstream.engine.sql.projection import Projection
 from panstream.engine.sql.result_view import CombinedAnswer, ResultView
 from panstream.engine.sql.retention_outputs import retention_answers
+from panstream.engine.sql.sketch_statements import without_overlap, without_range_of_windows
 from panstream.engine.sql.state_sharing import Aggregate, StateSpec, group_into_states, simplify
 from panstream.errors import UnsupportedQuery, import_optional, translate_errors
 
@@ -124,7 +125,7 @@ def table_read(statement: str, public: Collection[str] = ()) -> tuple[Any, dict[
 
     Everything else that needs no columns is checked.
     """
-    tree = _select_tree(statement)
+    tree = without_range_of_windows(_select_tree(statement))
     reader = _SelectParser(tree, ScalarScope(StatementText(statement), {}, None), "'file'", {}, None)
     reader.check_shape()
     joins = tree.args.get("joins") or []
@@ -142,7 +143,7 @@ def _select_tree(statement: str) -> Any:
         raise UnsupportedQuery(
             "one SELECT is expected", hint="write SELECT aggregate FROM stream [WHERE ...] [GROUP BY ...]"
         )
-    return trees[0]
+    return without_overlap(trees[0], StatementText(statement))
 
 
 @limit_nesting
