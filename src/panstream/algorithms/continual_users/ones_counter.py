@@ -29,6 +29,7 @@ from panstream.algorithms.continual_users.release_strategies import (
     best_strategy,
     strategy_from_parameters,
 )
+from panstream.algorithms.continual_users.slots import tick_each
 from panstream.algorithms.randomized_bits import BitState, RandomizedBits
 from panstream.core.estimate import Estimate, Estimates, format_number
 from panstream.errors import InvalidParameter, NotSupported
@@ -314,23 +315,7 @@ class SetBitCounter(Ticker[SetBitState]):
 
     def tick_many(self, state: SetBitState, values: Sequence[Any], rng: NoiseSource) -> Estimates:
         """Take the ids of one slot after another, close each, and return all estimates."""
-        self.require_slots(state.ticks, len(values))
-        batches: list[Any] = []
-        estimates: list[Estimate] = []
-        try:
-            for ids in values:
-                batches.append(self.batch(ids))
-            for batch in batches:
-                self.update(state, batch, rng)
-                estimates.append(self.tick(state, rng))
-        finally:
-            for batch in batches:
-                batch.wipe()
-        value, error = (
-            np.array([getattr(estimate, name) for estimate in estimates]) for name in ("unclipped", "standard_error")
-        )
-        support = estimates[0].support if estimates else (-math.inf, math.inf)
-        return Estimates(unclipped=value, standard_error=error, claim=self.claim(), name=self.label, support=support)
+        return tick_each(self, state, values, rng)
 
     def release(self, state: SetBitState, rng: NoiseSource) -> Estimate:
         """Return the estimate of the last tick again, which is public; with ``horizon=1`` close the only tick first."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithms.continual.ticker import Ticker
 from panstream.algorithms.continual_users.retention_counts import RetentionCounts
+from panstream.algorithms.continual_users.slots import tick_each
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.likelihood import Likelihood
 from panstream.algorithms.distinct.pair_fit import PairModel
@@ -248,25 +249,7 @@ class RetainedBitmap(Ticker[RetainedState]):
             values: The ids of each window.
             rng: Source of the noise.
         """
-        self.require_slots(state.ticks, len(values))
-        estimates: list[Estimate] = []
-        batches: list[ItemBatch] = []
-        try:
-            for ids in values:
-                batches.append(self.batch(ids))
-            for batch in batches:
-                self.update(state, batch, rng)
-                estimates.append(self.tick(state, rng))
-        finally:
-            for batch in batches:
-                batch.wipe()
-        return Estimates(
-            unclipped=np.array([estimate.unclipped for estimate in estimates]),
-            standard_error=np.array([estimate.standard_error for estimate in estimates]),
-            claim=self.claim(),
-            name=self.label,
-            support=(0.0, math.inf),
-        )
+        return tick_each(self, state, values, rng)
 
     def release(self, state: RetainedState, rng: NoiseSource) -> Estimate:
         """Return the number of users of the last window again, which is public."""
