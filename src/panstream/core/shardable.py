@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ Touches = tuple[NDArray[Any], ...]
 """Cells, one for each row, and the further columns of the rows. A column of one value applies to all rows."""
 
 
-@runtime_checkable
 class Shardable(Algorithm[StateT], Protocol[StateT]):
     """An algorithm that converts rows to updates of cells, and applies updates to any subset of the cells.
 
@@ -130,7 +129,6 @@ class Shardable(Algorithm[StateT], Protocol[StateT]):
             scratch.rewind(taken)  # the next block's coins reuse memory that is in the cache
 
 
-@runtime_checkable
 class ShardableTables(Algorithm[StateT], Protocol[StateT]):
     """An algorithm of several tables with noise in every cell; a row updates a cell in some of them, or in all.
 
@@ -215,6 +213,17 @@ class ShardableTables(Algorithm[StateT], Protocol[StateT]):
         """
 
 
+# ``isinstance`` of a protocol compares attribute by attribute, which takes longer than merging small states.
+def has_cells(algorithm: Any) -> TypeGuard[Shardable[Any]]:
+    """Return whether the state of an algorithm can be split by cells."""
+    return Shardable in type(algorithm).__mro__
+
+
+def has_tables(algorithm: Any) -> TypeGuard[ShardableTables[Any]]:
+    """Return whether the state of an algorithm can be split by tables."""
+    return ShardableTables in type(algorithm).__mro__
+
+
 def is_shardable(algorithm: Any) -> bool:
     """Return whether the state of an algorithm can be split into shards."""
-    return isinstance(algorithm, Shardable | ShardableTables)
+    return has_cells(algorithm) or has_tables(algorithm)

@@ -16,7 +16,7 @@ from panstream.algorithms.continual_users.ones_counter import SetBitCounter
 from panstream.core.algorithm import consume_release
 from panstream.core.estimate import Estimate
 from panstream.core.registry import algorithm_from_header
-from panstream.core.shardable import ShardableTables
+from panstream.core.shardable import has_tables
 from panstream.distributed.sharded._divided_states import is_divided
 from panstream.distributed.sharded._outgoing_queue import Message, OutgoingQueue, wipe_messages
 from panstream.distributed.sharded._partitioning import partitioning_for, wipe_state
@@ -362,5 +362,5 @@ class _ShardedTables(_ShardedState):
 
 
 def _open_state(backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> _ShardedState:
-    kind = _ShardedTables if isinstance(algorithm, ShardableTables) else _ShardedState
+    kind = _ShardedTables if has_tables(algorithm) else _ShardedState
     return kind(backend, (query, slot), algorithm, released)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from panstream.core.shardable import Shardable, ShardableTables
+from panstream.core.shardable import has_cells, has_tables
 from panstream.distributed.sharded._cell_messages import CellMessage, CellQueue, Slot
 from panstream.distributed.sharded._partitioning import CellPartitioning, TablePartitioning
 from panstream.distributed.sharded._table_messages import TableMessage, TableQueue
@@ -21,9 +21,9 @@ def wipe_messages(messages: Iterable[Message]) -> None:
 
 def sends_rows(algorithm: Any, shards: int, rows: int) -> bool:
     """Return whether the updates of ``rows`` rows are sent row by row, not as marks or sums of cells."""
-    if isinstance(algorithm, ShardableTables):
+    if has_tables(algorithm):
         return not TableQueue(TablePartitioning(algorithm, shards), 1).sums_are_less(1, rows)
-    return isinstance(algorithm, Shardable) and not algorithm.is_idempotent
+    return has_cells(algorithm) and not algorithm.is_idempotent
 
 
 class OutgoingQueue:
@@ -40,9 +40,9 @@ class OutgoingQueue:
         self._shards = shards
         self._queues: dict[str, CellQueue | TableQueue] = {}
         for query, (algorithm, groups) in queries.items():
-            if isinstance(algorithm, ShardableTables):
+            if has_tables(algorithm):
                 self._queues[query] = TableQueue(TablePartitioning(algorithm, shards), groups)
-            elif isinstance(algorithm, Shardable):
+            elif has_cells(algorithm):
                 self._queues[query] = CellQueue(CellPartitioning(algorithm, shards), groups, cells_per_row)
 
     def expect(self, rows: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.core.shardable import Shardable, ShardableTables, Touches
+from panstream.core.shardable import Shardable, ShardableTables, Touches, has_tables
 from panstream.primitives import codec
 from panstream.primitives import validation as checks
 from panstream.primitives.codec import FieldLayout
@@ -87,7 +87,7 @@ class Partitioning(ABC):
 
 def partitioning_for(algorithm: Any, shards: int) -> Partitioning:
     """Return the partitioning of an algorithm's state, by tables where it has them, else by cells."""
-    return (TablePartitioning if isinstance(algorithm, ShardableTables) else CellPartitioning)(algorithm, shards)
+    return (TablePartitioning if has_tables(algorithm) else CellPartitioning)(algorithm, shards)
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,11 +243,9 @@ class PartitionReader:
             yield from (batch for batch in source.batches() if batch is not None)
             source.close()
             return
-        batches = max(1, -(-partition.rows // ROWS_OF_FILES))
-        size = max(1, -(-partition.rows // batches)) if table is None else ROWS_OF_FILES
         coalescer = Coalescer(
             schema,
-            rows=size,
+            rows=ROWS_OF_FILES,
             producer=partition.name,
             label=partition.name,
             skip=partition.before,
@@ -255,19 +253,17 @@ class PartitionReader:
             uncut=True,
         )
         try:
-            pieces = (
-                self._row_groups(partition, size, schema) if table is None else self._table_batches(partition, table)
-            )
+            pieces = self._row_groups(partition, schema) if table is None else self._table_batches(partition, table)
             for piece in pieces:
                 yield from coalescer.add(piece)
             yield from coalescer.flush()
         finally:
             coalescer.close()
 
-    def _row_groups(self, partition: Partition, size: int, schema: RowSchema) -> Iterator[RowBatch]:
+    def _row_groups(self, partition: Partition, schema: RowSchema) -> Iterator[RowBatch]:
         assert partition.path is not None
         remaining = partition.rows
-        file = ParquetFile(Path(partition.path), schema, rows=size)
+        file = ParquetFile(Path(partition.path), schema, rows=ROWS_OF_FILES)
         try:
             file.skip(partition.before)
             for piece in file.pieces():

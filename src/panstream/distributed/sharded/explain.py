@@ -8,7 +8,7 @@ from typing import Any
 
 from panstream.algorithms.continual_users.retained_bitmap import RetainedBitmap
 from panstream.algorithms.distinct.sketch_bitmap import SketchBitmap
-from panstream.core.shardable import Shardable, ShardableTables
+from panstream.core.shardable import has_cells, has_tables
 from panstream.distributed.sharded._divided_states import divided_part, is_divided
 from panstream.distributed.sharded._ordered_reading import SECTION_BYTES
 from panstream.distributed.sharded._partitioning import TablePartitioning
@@ -37,7 +37,7 @@ def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, A
     for plan in plans:
         entry: dict[str, Any] = {"name": plan.config.name, "divided": is_divided(plan.algorithm)}
         part = divided_part(plan.algorithm)
-        if isinstance(part, Shardable):
+        if has_cells(part):
             cell_count = part.cells
             cells = -(-cell_count // shards)
             entry |= {"cells": cell_count, "cells_per_shard": cells, "extra_noise": 0.0}
@@ -50,7 +50,7 @@ def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, A
                     f"\nthe noisy sums over ticks are in one place, the coordinator, which reads the noisy cells, "
                     f"{-(-cell_count // 8):,} bytes a group, at every answer and at no other time"
                 )
-        elif isinstance(plan.algorithm, ShardableTables):
+        elif has_tables(plan.algorithm):
             partitioning = TablePartitioning(plan.algorithm, shards)
             cells_by_shard = [partitioning.cells(shard) for shard in range(shards)]
             row = sum(kind.itemsize for kind in plan.algorithm.update_columns)
