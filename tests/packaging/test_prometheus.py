@@ -41,7 +41,9 @@ def test_every_metric_that_is_named_exists() -> None:
     root = PACKAGING.parent
     texts = [*(root / "docs").rglob("*.md"), *PACKAGING.glob("*.yml"), *PACKAGING.rglob("*.json"), root / "README.md"]
     named = {name for path in texts for name in re.findall(r"\bpanstream_[a-z_]+\b", path.read_text("utf-8"))}
-    code = (root / "src" / "panstream" / "server" / "service.py").read_text("utf-8")
+    package = root / "src" / "panstream"
+    sources = (package / "server" / "service.py", package / "distributed" / "sharded" / "_task_engine.py")
+    code = "\n".join(path.read_text("utf-8") for path in sources)
     known = set(re.findall(r"\bpanstream_[a-z_]+\b", code))
     others = {"panstream_answers", "panstream_info"}  # the sink's table, and what Prometheus makes of an info family
     assert not {name.removesuffix("_total") for name in named} - known - others

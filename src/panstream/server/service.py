@@ -253,6 +253,39 @@ def metrics(engine: Engine, *, failed: bool, readers: Sequence[SourceReader] = (
     return bytes(prometheus.generate_latest(registry))
 
 
+def serve_metrics(engine: Engine, port: int) -> Callable[[], None]:
+    """Serve figures of a run at a port of loopback, from a thread; return a function that ends it.
+
+    They have no answers: those are read from the log, which belongs to the thread of the engine.
+    """
+    prometheus = import_optional("prometheus_client", "metrics", "server")
+
+    class _Collector:
+        def collect(self) -> Iterator[Any]:
+            yield from _progress(engine)
+
+    registry = prometheus.CollectorRegistry(auto_describe=False)
+    registry.register(_Collector())
+    server, _ = prometheus.start_http_server(port, "127.0.0.1", registry)
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+
+    return stop
+
+
+def _progress(engine: Engine) -> Iterator[Any]:
+    """Yield the newest time and what else a thread may read while the engine works."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    if engine.config.stream.time is not None and engine.committed_time is not None:
+        newest = "The newest time of any stored row, in seconds since 1970; time() minus this is the lag."
+        yield GaugeMetricFamily("panstream_newest_time_seconds", newest, engine.committed_time)
+    for name, meaning, value in engine.gauges():
+        yield GaugeMetricFamily(name, meaning, value)
+
+
 def _families(engine: Engine, failed: bool) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
@@ -261,9 +294,7 @@ def _families(engine: Engine, failed: bool) -> Iterator[Any]:
     yield GaugeMetricFamily(
         "panstream_waiting", "1 while the system's clock is ahead, so that no answers are drawn.", float(engine.jumped)
     )
-    if engine.config.stream.time is not None and engine.committed_time is not None:
-        newest = "The newest time of any stored row, in seconds since 1970; time() minus this is the lag."
-        yield GaugeMetricFamily("panstream_newest_time_seconds", newest, engine.committed_time)
+    yield from _progress(engine)
     yield CounterMetricFamily("panstream_intrusions", "Intrusions announced, ever.", len(engine.intrusions))
     release_counter = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])
     loss = GaugeMetricFamily("panstream_epsilon", "Privacy loss that a query's claim names.", labels=["query", "unit"])

@@ -60,6 +60,10 @@ def run(
     ] = False,
     cluster: Cluster = None,
     workers: Workers = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Give Prometheus progress and lag at this port of 127.0.0.1 meanwhile."),
+    ] = None,
     key_file: KeyFile = None,
     accept_time: AcceptTime = False,
     no_hardening: NoHardening = False,
@@ -113,6 +117,10 @@ def run(
                 work = partial(session.ingest, engine, sources, follow=follow, format=format)
                 describe = partial(session.describe_progress, engine)
             stack.enter_context(open_sink(engine, tell))
+            if metrics_port is not None:
+                from panstream.server.service import serve_metrics
+
+                stack.callback(serve_metrics(engine, metrics_port))
             start_positions = engine.positions()
             start_releases = _release_counts(engine)
             result = _with_progress(work, describe)

@@ -77,6 +77,11 @@ class ClusterBackend(LocalBackend):
         self.ahead: dict[str, set[Origin]] = {}  # batches that some shards have and the coordinator does not
         self.absorbed: set[str] = set()
 
+    @property
+    def transport(self) -> ShardTransport:
+        """What reaches the shards."""
+        return self._transport
+
     def join(self) -> list[Status]:
         """Ask every shard for its status, and record which steps, partitions and batches the shards have."""
         statuses: list[Status] = self._transport.send(

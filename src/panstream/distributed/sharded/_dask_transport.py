@@ -121,6 +121,7 @@ class DaskTransport(ShardTransport):
         self._on_wait = on_wait
         self._borrowed = borrowed
         self._client: Any = None
+        self._waiting = False
         self._actors: dict[int, Any] = {}
         self._min_steps = [0] * shards  # the last step that each shard has acknowledged
         self.locations: dict[int, tuple[str, int]] = {}  # address and process of every shard's worker
@@ -153,6 +154,11 @@ class DaskTransport(ShardTransport):
             return len(self.client.ncores())
         except (OSError, RuntimeError, TimeoutError):
             return 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call is being repeated, because a worker or shard has not answered."""
+        return self._waiting
 
     @property
     def addresses(self) -> dict[int, tuple[str, str]]:
@@ -214,6 +220,12 @@ class DaskTransport(ShardTransport):
 
     def _retry_until(self, work: Callable[[], Any], what: str) -> Any:
         """Repeat ``work`` until it returns something other than None, for at most the timeout."""
+        try:
+            return self._repeat(work, what)
+        finally:
+            self._waiting = False
+
+    def _repeat(self, work: Callable[[], Any], what: str) -> Any:
         start = time.monotonic()
         has_warned = False
         attempt = 0
@@ -227,6 +239,7 @@ class DaskTransport(ShardTransport):
                 self._disconnect_if_lost()
             except StoreError as error:
                 self._wait_reason = str(error)
+            self._waiting = True
             waited = time.monotonic() - start
             if waited > self._timeout:
                 raise ClusterError(f"gave up after {waited:.0f} s: {self._wait_reason}")

@@ -35,6 +35,7 @@ class TaskEngine(Engine):
     """An engine that records what workers read; `ClusterEngine` opens it."""
 
     _shard_backend: ClusterBackend
+    task_progress: tuple[int, int]
     _lock: threading.RLock
     _unforgotten: list[str]
 
@@ -75,6 +76,26 @@ class TaskEngine(Engine):
     def clock_time(self) -> float:
         """Return the time by which rows are too far ahead of the clock."""
         return self._clock()
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Return figures of the cluster: processes, failures and the progress of files, and none that rows change."""
+        transport = self._shard_backend.transport
+        done, count = self.task_progress
+        figures = [
+            ("panstream_shards", "Shards that the state is divided among.", float(transport.shards)),
+            ("panstream_workers", "Workers that are connected; 0: unknown.", float(transport.worker_count)),
+            (
+                "panstream_cluster_waiting",
+                "1 while a worker or shard does not answer, and rows wait.",
+                float(transport.is_waiting),
+            ),
+            ("panstream_tasks", "Tasks into which the files of this run are divided.", float(count)),
+            ("panstream_tasks_done", "Tasks of this run that are applied.", float(done)),
+        ]
+        if self.closed_until is not None:
+            until = "Up to when the windows and ticks of all queries are over, in seconds since 1970."
+            figures.append(("panstream_closed_until_seconds", until, self.closed_until))
+        return figures
 
     @property
     def closed_until(self) -> float | None:

@@ -44,6 +44,16 @@ class ShardTransport(ABC):
         directory = None if base is None else str(base.absolute() / f"shards-{self.shards}" / f"shard-{number}")
         return {"number": number, "directory": directory, **self._shared}
 
+    @property
+    def worker_count(self) -> int:
+        """The number of workers that are connected now, whether they have a shard or only read; 0 if unknown."""
+        return 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call is being repeated, because a worker or shard has not answered."""
+        return False
+
     @abstractmethod
     def _open_all(self) -> None: ...
 

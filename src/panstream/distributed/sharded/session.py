@@ -155,8 +155,13 @@ def open_engines(
     """
     apply_hardened_config()
     from distributed import Client
+    from distributed.utils import LoopRunner
 
     with contextlib.ExitStack() as stack:
+        # All clients share one event loop: one that cannot connect would leave its own, and a thread, behind.
+        runner = LoopRunner()
+        runner.start()  # type: ignore[no-untyped-call]
+        stack.callback(runner.stop)
         if address is None:
             if workers is None or not 1 <= workers <= 256:
                 raise InvalidParameter(f"workers must be in 1..256, got workers={workers}")
@@ -167,7 +172,7 @@ def open_engines(
             how = {"timeout": 10, "security": security_for(address, "client")}
 
         def connect() -> Any:
-            return Client(scheduler, direct_to_workers=True, **how)  # type: ignore[no-untyped-call]
+            return Client(scheduler, direct_to_workers=True, loop=runner.loop, **how)  # type: ignore[no-untyped-call]
 
         with connect() as first:
             if address is not None:

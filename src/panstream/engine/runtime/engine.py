@@ -206,6 +206,10 @@ class Engine:
         """Return later positions that some shards had reached when the engine was opened; None without shards."""
         return None
 
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Return name, meaning and value of further public figures for metrics: none in one process."""
+        return []
+
     @property
     def producers(self) -> Producers:
         """Return the producers that may send batches over the network."""
