@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from panstream.cli.commands.federate import _with_method
+from panstream.cli.commands.federate import _holders, _with_method
 from panstream.errors import ConfigError, InvalidParameter, PanstreamError
-from panstream.models.federated import Federation, Holder
-from panstream.models.federated.config import METHODS, HolderConfig, RunConfig
-from panstream.models.networks import BayesianNetwork, Domain, Records
+from panstream.models.federated import AutomaticMethod, Federation, Holder
+from panstream.models.federated._questions import Table
+from panstream.models.federated.config import METHODS, HolderAddress, HolderConfig, RunConfig
+from panstream.models.federated.https import HttpsChannel
+from panstream.models.networks import BayesianNetwork, Domain, Records, contingency
 from panstream.models.networks.serialization import load, read_metadata, save
 from panstream.primitives.signing import read_signing_key
 from panstream.privacy.composition import per_record_epsilon
@@ -70,6 +74,58 @@ def test_a_run_that_names_no_method_uses_secure_sums(tmp_path: Path) -> None:
     result = run("federate", str(config))
     assert "secure" not in result.stdout
     assert "secure sums need 3 holders or more" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [1, 2])
+def test_holders_that_are_killed_after_the_close_do_not_spoil_the_sum(
+    tmp_path: Path, hospitals: dict[str, Records], lost: int
+) -> None:
+    """Of five processes, killed when they are asked to confirm and to reveal: all others' rows, at the claimed loss."""
+    names = ["a", "b", "c", "d", "e"]
+    parts = hospitals["north"].split(5)
+    members = []
+    for name, part in zip(names, parts, strict=True):
+        columns = part.to_columns()
+        lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+        members.append(HolderAddress(name=name, data=tmp_path / f"{name}.csv", epsilon=1.0, delta=1e-6))
+    config = replace(RunConfig.read(EXAMPLE), members=tuple(members), method=AutomaticMethod(epsilon=1.0, delta=1e-6))
+    kinds = dict(zip(names[-lost:], (b"reveal-sum", b"confirm-sum"), strict=False))
+    ledgers = tmp_path / "ledgers"
+
+    class Killing(HttpsChannel):
+        def answer(self, data: bytes) -> bytes:
+            if kinds.get(self.name, b"never") in data:
+                ended[self.name].kill()
+                ended[self.name].wait()
+            return super().answer(data)
+
+    ended: dict[str, subprocess.Popen[str]] = {}
+    processes: list[subprocess.Popen[str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        started = subprocess.Popen
+
+        def start(*words: object, **options: object) -> subprocess.Popen[str]:
+            processes.append(started(*words, **options))  # type: ignore[call-overload]
+            return processes[-1]
+
+        patch.setattr(subprocess, "Popen", start)
+        with _holders(config, ledgers, print) as addresses:
+            ended |= dict(zip(names, processes, strict=True))
+            channels = [Killing(name, *addresses[name]) for name in names]
+            federation = Federation(parts[0].domain, channels, minimum=5, attempts=2)
+            tables = [Table(attributes=(0, 1), budget=1e-3)]
+            sums = federation.secure_sums(tables, dropouts=2)
+    present = [name for name in names if kinds.get(name) != b"confirm-sum"]
+    exact = sum(contingency(parts[names.index(name)], (0, 1)) for name in present)
+    assert (sums.holders, list(federation.dropped)) == (len(present), [name for name in names if name not in present])
+    assert np.abs(sums.tables[0] - exact).max() < 10 * sums.deviations[0]  # failure probability below 1e-20
+    for file in ledgers.glob("*.sqlite"):
+        with sqlite3.connect(file) as ledger:
+            ((rho,),) = ledger.execute("SELECT SUM(rho) FROM answers")
+        ledger.close()
+        assert rho == pytest.approx(1e-3, rel=1e-6)
 
 
 def test_a_signing_key_is_private_and_never_overwritten(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from panstream.privacy.category_loss import category_noise, category_threshold, 
 
 def tail(distance: int, noise: DiscreteLaplace) -> float:
     """P(noise >= distance), by adding up the law."""
-    reach = np.arange(-4000, 4001)
+    reach = np.arange(-1000, 1001)
     law = np.exp(-noise.kappa * np.abs(reach))
     return float(law[reach >= distance].sum() / law.sum())
 
@@ -67,10 +67,14 @@ def neighbours(contributions: int) -> Iterator[tuple[tuple[str, ...], tuple[str,
 
 
 def worst_delta(epsilon: float, delta: float, contributions: int) -> float:
+    laws: dict[tuple[str, ...], dict[tuple[str, ...], float]] = {}
     worst = 0.0
-    for one, other in neighbours(contributions):
-        first = law(one, epsilon, delta, contributions)
-        second = law(other, epsilon, delta, contributions)
+    for pair in neighbours(contributions):
+        for records in pair:
+            key = tuple(sorted(records))
+            if key not in laws:
+                laws[key] = law(key, epsilon, delta, contributions)
+        first, second = (laws[tuple(sorted(records))] for records in pair)
         excess = sum(max(p - math.exp(epsilon) * second.get(named, 0.0), 0.0) for named, p in first.items())
         worst = max(worst, excess)
     return worst
