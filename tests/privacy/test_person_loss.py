@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from panstream.algorithms.auto import DistinctCount
+from panstream.algorithms.continual_users.continual_density import ContinualDensity
 from panstream.algorithms.density.optbern import OptBern
 from panstream.algorithms.distinct.bitmap import Bitmap
 from panstream.algorithms.distinct.toggling_bitmap import TogglingBitmap
@@ -292,3 +294,35 @@ def test_a_history_is_read_back() -> None:
     assert AskedQuery.from_json(query.to_json()) == query
     events = AskedQuery(share=PersonShare(name="views", loss=None, reason="protects one event"), window=None)
     assert AskedQuery.from_json(events.to_json()) == events
+
+
+def started_loss(algorithm: ContinualDensity, rate: float = 1.0) -> float:
+    """Return the largest log ratio of two worlds over all numbers that a start and an answer can show, for one user."""
+    p1 = present_probability(algorithm.strategy.epsilon_state)
+    laws = [
+        {number: math.exp(-rate * kappa * abs(number)) for number in range(-40, 42)}
+        for kappa in (algorithm.strategy.start, algorithm.strategy.rate)
+    ]
+    worst = 0.0
+    for first, last in itertools.product(range(-39, 41), repeat=2):
+        start = [law * laws[0][first - bit] for bit, law in enumerate((p1, 1.0 - p1))]
+        stays = sum(start[bit] * laws[1][last - bit] for bit in (0, 1))
+        comes = sum(start) * sum(chance * laws[1][last - bit] for bit, chance in enumerate((1.0 - p1, p1)))
+        worst = max(worst, abs(math.log(comes / stays)))
+    return worst
+
+
+def test_a_start_that_is_released_costs_what_lemma_six_says() -> None:
+    """Summed over every output of the shipped rates; with half of the noise it would cost more."""
+    algorithm = ContinualDensity(universe=500, epsilon=1.0, horizon=1, unit="user", expected=40)
+    assert algorithm.strategy.start > 0.0
+    loss = algorithm.window_loss()
+    assert loss.answers == pytest.approx(started_loss(algorithm), rel=1e-9)
+    assert started_loss(algorithm, 2.0) > 1.5 * loss.answers
+    assert loss.answers < 0.5 * loss.joint == 0.5
+    p1 = present_probability(algorithm.strategy.epsilon_state)
+    assert loss.unused == pytest.approx(math.log1p(p1 * math.expm1(algorithm.strategy.rate)), rel=1e-9)
+    bitmap = DistinctCount(1.0, expected=10_000, at_most=160_000).algorithm
+    assert bitmap.window_loss().answers < 0.5
+    deleting = ContinualDensity(universe=500, epsilon=1.0, horizon=1, unit="user", expected=40, deletions=True)
+    assert deleting.window_loss().answers == 1.0

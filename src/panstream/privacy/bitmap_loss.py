@@ -281,6 +281,20 @@ def outputs_loss(first: float, high: float, kappa: float, releases: int) -> floa
     return float((best + more - less).max())
 
 
+def started_outputs_loss(first: float, high: float, kappa: float, start: float) -> float:
+    """Return the loss of one answer and of the number of ones before any row, released at the rate ``start``.
+
+    Her bit is 1 with probability ``first``, which the start weighs by e**x, and the answer weighs the same bit by e**y,
+    or after an arrival one with probability ``high``; the ratio is largest at the ends of |x| <= start, |y| <= kappa.
+    """
+
+    def weight(chance: float, exponent: float) -> float:
+        return math.log1p(chance * math.expm1(exponent))
+
+    ends = [(x, y) for x in (start, -start) for y in (kappa, -kappa)]
+    return max(abs(weight(first, x) + weight(high, y) - weight(first, x + y)) for x, y in ends)
+
+
 @lru_cache(maxsize=1024)
 def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> float:
     """Return the loss of copying as many states as there are sites, the merged one included, rounded up.

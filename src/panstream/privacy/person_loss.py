@@ -15,8 +15,9 @@ from typing import Any, Literal, get_args
 from panstream.errors import InvalidParameter
 from panstream.primitives import validation as checks
 from panstream.primitives.durations import format_duration
-from panstream.privacy.bitmap_loss import outputs_loss
+from panstream.privacy.bitmap_loss import outputs_loss, started_outputs_loss
 from panstream.privacy.claim import Claim
+from panstream.privacy.joint_loss import present_probability
 from panstream.privacy.odds import odds_bound
 from panstream.privacy.person_renyi import renyi_epsilon
 from panstream.privacy.rounding import round_up, rounded_up, sum_rounded_up, times_rounded_up
@@ -91,6 +92,19 @@ class WindowLoss:
             unused=_at_most(unused, joint),
             later=joint if symmetric else None,
         )
+
+    @classmethod
+    def of_started_bits(cls, joint: float, epsilon_state: float, kappa: float, start: float) -> WindowLoss:
+        """Return the loss of symmetric bits with one answer, whose number of ones was released before any row, too.
+
+        [person-period.md, Lemma 6]
+        """
+        if math.isinf(joint):
+            return cls(joint=joint, answers=joint, unused=joint)
+        p1 = present_probability(epsilon_state)
+        unused = max(outputs_loss(bit, p1, kappa, 1) for bit in (0.0, 1.0))
+        answers = started_outputs_loss(1.0 - p1, p1, kappa, start)
+        return cls(joint=joint, answers=_at_most(answers, joint), unused=_at_most(unused, joint))
 
     @property
     def after(self) -> float:

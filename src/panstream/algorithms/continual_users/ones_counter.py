@@ -39,6 +39,7 @@ from panstream.primitives.kernels.algorithms.packed_bits import count_set_bits
 from panstream.primitives.memory.scratch import Scratch
 from panstream.primitives.noise import DiscreteLaplace, NoiseSource
 from panstream.privacy.claim import Claim, Intrusions, count_of
+from panstream.privacy.person_loss import WindowLoss
 from panstream.privacy.rounding import state_and_output
 
 _NAMES: dict[Method, str] = {
@@ -200,6 +201,13 @@ class SetBitCounter(Ticker[SetBitState]):
     def claim(self) -> Claim:
         """Return the joint loss of one copy at any time and all answers: exact, or bounded from above by Theorem B."""
         return self._claim
+
+    def window_loss(self) -> WindowLoss:
+        """Return what a user loses to the state of a single answer with and without a copy of it."""
+        if self.horizon != 1 or self.unit != "user" or not self.pays_per_release or getattr(self, "deletions", False):
+            return Ticker.window_loss(self)
+        plan = self.strategy
+        return WindowLoss.of_started_bits(self.epsilon, plan.epsilon_state, plan.rate, plan.start)
 
     def _build_claim(self) -> Claim:
         notes = {"user-window": f"rows of one user within {self.window} ticks in a row"}

@@ -52,6 +52,7 @@ def query(
     ] = None,
     universe: Annotated[int | None, typer.Option(help="Number of possible users; ids are 0, 1, 2, ...")] = None,
     expected: Annotated[int | None, typer.Option(help="Roughly how many users, for a better estimate.")] = None,
+    at_most: Annotated[int | None, typer.Option(help="With --expected: the most users there can be.")] = None,
     contributions: Annotated[
         int | None, typer.Option(help="Most rows per user that count, to protect them together.")
     ] = None,
@@ -122,6 +123,7 @@ def query(
             "groups": parse_column_options("--groups", groups, lambda keys: keys.split(",")),
             "universe": universe,
             "expected": expected,
+            "at_most": at_most,
             "contributions": contributions,
             "delta": delta,
             "max_item_bytes": max_item_bytes,

@@ -95,6 +95,7 @@ class QueryConfig:
     statement: str = ""  # the name of the [[query]]
     universe: int | tuple[Any, ...] | None = option(read_universe)
     expected: int | None = option(integer(1, 1 << 62))
+    at_most: int | None = option(integer(1, 1 << 62))  # users that may come, where one answer about any ids is asked
     memory: int | None = option(integer(1, 1 << 50))
     lower: float | None = option(typed(float))
     upper: float | None = option(typed(float))

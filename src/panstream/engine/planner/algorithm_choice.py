@@ -62,6 +62,8 @@ def choose_algorithm(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str
     check_sender_bound(query, stream)
     if query.changes is not None and not (stream.machines and kind is Aggregate.DENSITY and stream.weight is not None):
         raise InvalidParameter("changes is for DENSITY(user) with a weight column on two machines")
+    if query.at_most is not None:
+        _check_range(query, stream)
     if kind.of_users:
         if query.delta and stream.machines:
             raise InvalidParameter("delta is for one machine: what two machines count has Laplace noise")
@@ -158,10 +160,21 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
             announced=query.announced,
             key=query.key,
             hash=query.hash,
-            mergeable=universe is None,  # the state may be divided among machines
+            at_most=query.at_most,
+            # A start is released where a range was declared, since the state then ends with its answer.
+            mergeable=universe is None and query.at_most is None,
         )
         return question.algorithm, question.explain()
     return choose_turnstile_counter(query, stream, releases)
+
+
+def _check_range(query: QueryConfig, stream: StreamConfig) -> None:
+    """Raise InvalidParameter where a declared range of the number of users is of no use."""
+    if query.parsed.aggregate is not Aggregate.COUNT_DISTINCT or stream.weight is not None or stream.machines:
+        raise InvalidParameter("at_most is for COUNT(DISTINCT user) on one machine, without a weight column")
+    if releases_of(query) > 1 or query.unit is not None or query.announced:
+        raise InvalidParameter("at_most is for one answer of each window: no every, releases, unit or announced")
+    _need(query, "expected beside at_most: both together are the range of the number of users", query.expected)
 
 
 def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:

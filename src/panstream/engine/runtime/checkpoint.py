@@ -319,7 +319,8 @@ _CLAIMED: dict[str, Callable[[Config], Any]] = {
 
 
 _NOT_STORED = ("parsed", "name", "later", "target_error")  # the rest of a query, and what only plans it
-_STORED_IF_GIVEN = ("bounded_by", "counter", "calendar", "changes")  # their defaults are not in stores of version 1
+# Their defaults are not in stores of version 1.
+_STORED_IF_GIVEN = ("bounded_by", "counter", "calendar", "at_most", "changes")
 
 
 def _query_fingerprint(query: QueryConfig, config: Config) -> dict[str, Any]:
