@@ -6,7 +6,8 @@ Epsilon 1 and, for Gaussian noise, delta 1e-6. The relative error of a second mo
 of a counter's noise, in the mean over all answers and in the noisiest one. One row changes one counter by one, so the
 counter's L1 and L2 sensitivity are the same. `bound` is for the mean, and for every mechanism that publishes linear
 sums of the rows: the square of the mean singular value of the prefix sums, times the variance of two Laplace draws, or
-over twice the zCDP. `best found` optimises the sums for Laplace noise numerically; another start may give less.
+over twice the zCDP. `best found` optimises the sums for Laplace noise numerically; another start may give less. `two
+levels` is the least mean of trees that split epsilon between their levels in any way.
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ def factor_bound(releases: int) -> float:
     """Return the square of the mean singular value of the prefix sums: no factorisation has less noise."""
     j = np.arange(1, releases + 1)
     return float(np.mean(0.5 / np.sin((2 * j - 1) * math.pi / (4 * releases + 2)))) ** 2
+
+
+def two_levels(releases: int) -> float:
+    """Return the least mean variance of trees of two levels with any number of children and any split of epsilon."""
+    answers = np.arange(1, releases + 1)
+    best = DRAW * (releases + 1) / 2
+    for children in range(2, releases + 1):
+        for share in np.arange(0.05, 2.0, 0.05):  # rate of the upper level over that of the leaves
+            node = 1.0 / (share**2 / DRAW + 1.0 / (children * DRAW))
+            mean = np.mean((answers // children) * node + (answers % children) * DRAW)
+            best = min(best, float((1.0 + share) ** 2 * mean))
+    return best
 
 
 def best_found(releases: int) -> tuple[float, float]:
@@ -78,7 +91,7 @@ def main() -> None:
     parser.add_argument("--releases", type=int, nargs="*", default=[1, 5, 10, 20, 100, 365, 10_000])
     twice = 2.0 * zcdp_rho(1.0, DELTA)
     print(
-        f"{'releases':>9}{'one by one':>14}{'tree, pure':>14}{'best found':>14}{'bound':>8}"
+        f"{'releases':>9}{'one by one':>14}{'tree, pure':>14}{'best found':>14}{'two levels':>12}{'bound':>8}"
         f"{'tree, delta':>14}{'correlated':>12}{'bound':>8}"
     )
     for releases in parser.parse_args().releases:
@@ -89,11 +102,12 @@ def main() -> None:
         gaussian = tree.shape(0).noise(releases).mean * tree.engine.law().variance
         correlated = GaussMarkovCount(epsilon=1.0, delta=DELTA, horizon=releases).variance_at(releases)
         mean, worst = best_found(releases) if 5 <= releases <= 20 else (math.nan, math.nan)
+        split = two_levels(releases) if releases <= 365 else math.nan
         bound = factor_bound(releases)
         print(
             f"{releases:>9,}{DRAW * (releases + 1) / 2:>7,.0f}{DRAW * releases:>7,.0f}"
             f"{pure * noise.mean:>7,.0f}{pure * noise.worst:>7,.0f}{DRAW * mean:>7,.0f}{DRAW * worst:>7,.0f}"
-            f"{DRAW * bound:>8,.1f}{gaussian:>14,.0f}{correlated:>12,.0f}{bound / twice:>8,.0f}",
+            f"{split:>12,.0f}{DRAW * bound:>8,.1f}{gaussian:>14,.0f}{correlated:>12,.0f}{bound / twice:>8,.0f}",
             flush=True,
         )
 
