@@ -62,6 +62,7 @@ _LOOKS: dict[str, tuple[str, str | None]] = {  # colour, and marker if a series 
     "binary mechanism": ("#0072B2", "o"),
     "hybrid mechanism": ("#56B4E9", "D"),
     "panstream, trees without a horizon": ("#444444", "*"),
+    "panstream, delta 1e-6, correlated": ("#CC79A7", "D"),
     "lower bound": ("#009E73", ""),
     "a release of every slot": ("#D55E00", "s"),
     "panstream, delta 1e-6": ("#0072B2", "P"),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithms.continual.decayed_sum import DecayedSum
+from panstream.algorithms.continual.gauss_markov import GaussMarkovCount
 from panstream.algorithms.continual.sums import ContinualCount, KaryTree
 from panstream.algorithms.continual.windowed_sum import WindowedSum
 from panstream.algorithms.planning.continual import average_bound, conjectured_bound
@@ -41,6 +42,9 @@ _COUNTERS: dict[str, Callable[[int], float]] = {
     "panstream, trees without a horizon": lambda ticks: ContinualCount(epsilon=EPSILON).error_bound(
         beta=BETA, ticks=ticks
     ),
+    "panstream, delta 1e-6, correlated noise": lambda ticks: GaussMarkovCount(
+        epsilon=EPSILON, delta=1e-6, horizon=ticks
+    ).error_bound(beta=BETA, ticks=ticks),
     "lower bound for all answers together": lambda ticks: continual_count_bound(EPSILON, ticks, BETA).value,
 }
 
