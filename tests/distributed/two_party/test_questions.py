@@ -58,6 +58,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("COUNT(DISTINCT user)", {"changes": 2}, "changes is for DENSITY"),
     ("COUNT(DISTINCT user)", {"unit": "event"}, "not offered on two machines"),
     ("COUNT(DISTINCT user)", {"announced": 1}, "need no announced"),
+    ("INCIDENCE(user, w, 3)", {**KNOWN, "upper": 9}, "is for one machine"),
     ("CROPPED_SUM(user, w, 100)", KNOWN, r"a last argument in 1\.\.64"),
     ("HEAVY_HITTERS(user, w, 3)", {}, "needs universe, the known users, or expected"),
     ("w, COUNT(*)", {"by": "w", "delta": 1e-6}, "unlisted names"),

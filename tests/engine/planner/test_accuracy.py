@@ -72,6 +72,8 @@ CASES: dict[str, tuple[str, dict[str, Any], float, tuple[Any, ...], float]] = {
     "cropped sum": ("CROPPED_SUM(user, w, 5)", {"universe": 5000}, 2000, (USERS, 5), 0.03),
     "cropped sum of any kind": ("CROPPED_SUM(user, w, 5)", {"expected": 20_000}, 2000, (USERS, 5), 0.05),
     "heavy": ("HEAVY_HITTERS(user, w, 5)", {"universe": 5000}, 2000, (USERS, 9), 0.03),
+    "incidence": ("INCIDENCE(user, w, 5)", {"universe": 5000, "upper": 9}, 2000, (USERS, 5), 0.03),
+    "cropped squares": ("CROPPED_SQUARES(user, w, 5)", {"universe": 5000, "upper": 9}, 2000, (USERS, 7), 0.03),
     "heavy, a bracket": ("HEAVY_HITTERS(user, w, 50)", {"universe": 5000}, 2000, (USERS, 90), 0.05),
 }
 

@@ -50,6 +50,8 @@ VALUE = {"lower": 0, "upper": 10}
         ("QUANTILE_CONT(value, 0.9)", VALUE, "RangeHistogram", "event"),
         ("CROPPED_SUM(user, w, 5)", {"universe": 1000}, "BlockCounter", "user"),
         ("HEAVY_HITTERS(user, w, 5)", {"universe": 1000}, "HeavyHitterCount", "user"),
+        ("INCIDENCE(user, w, 5)", {"universe": 1000, "upper": 9}, "ProfileSketch", "user"),
+        ("CROPPED_SQUARES(user, w, 5)", {"expected": 1000, "upper": 9}, "ProfileSketch", "user"),
     ],
 )
 def test_every_question_has_its_algorithm(sql: str, settings: dict[str, Any], algorithm: str, unit: str) -> None:
@@ -226,6 +228,8 @@ def test_rows_that_bring_their_own_times_need_an_end() -> None:
         ({**DISTINCT, "universe": ["a", "b"]}, "universe does not fit"),
         (question("d", "SELECT DENSITY(user) FROM s"), "needs universe"),
         (question("c", "SELECT CROPPED_SUM(user, w, 1.5) FROM s"), "positive whole number"),
+        (question("c", "SELECT INCIDENCE(user, w, 2) FROM s"), "needs upper, the largest net weight"),
+        (question("c", "SELECT CROPPED_SQUARES(user, w, 9) FROM s", upper=4), "crop"),
     ],
 )
 def test_refusals_name_query_and_rule(query: dict[str, Any], message: str) -> None:

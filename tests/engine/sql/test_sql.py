@@ -30,6 +30,8 @@ def read(statement: str) -> ParsedQuery:
         ("SELECT DENSITY(ip) FROM clinic", Aggregate.DENSITY, None),
         ("SELECT CROPPED_SUM(ip, age, 5) FROM clinic", Aggregate.CROPPED_SUM, None),
         ("SELECT HEAVY_HITTERS(ip, age, 100) FROM clinic", Aggregate.HEAVY_HITTERS, None),
+        ("SELECT INCIDENCE(ip, age, 3) FROM clinic", Aggregate.INCIDENCE, None),
+        ("SELECT CROPPED_SQUARES(ip, age, 3) FROM clinic", Aggregate.CROPPED_SQUARES, None),
     ],
 )
 def test_aggregates(statement: str, aggregate: Aggregate, value: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,8 @@ class ProfileSketch(ModularCounter):
         threshold: Release the number of users with at least this net weight; distinct users
             without crop and threshold.
         announced: How many announced intrusions to pay for in advance, up to 7.
+        order: With ``crop``, the power of the capped net weights that are added up, 1 or 2.
+        exactly: Release the number of users with exactly this net weight.
 
     Examples:
         >>> from panstream.algorithms.turnstile.statistic import Statistic
@@ -78,13 +80,25 @@ class ProfileSketch(ModularCounter):
     crop: int | None = None
     threshold: int | None = None
     announced: int = 0
+    order: int = 1
+    exactly: int | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the public parameters, without ``order`` and ``exactly`` where states of before have none."""
+        usual = (("order", 1), ("exactly", None))
+        return dict(item for item in ModularCounter.parameters(self).items() if item not in usual)
 
     def _check(self) -> None:
         checks.require_integer_in_range(1, _MAX_LARGEST, largest=self.largest)
         checks.require_integer_in_range(0, _MAX_ANNOUNCED, announced=self.announced)
-        if self.crop is not None and self.threshold is not None:
-            raise InvalidParameter("give crop or threshold, not both: one release answers both questions, with read()")
-        for name, value in (("crop", self.crop), ("threshold", self.threshold)):
+        asked = {"crop": self.crop, "threshold": self.threshold, "exactly": self.exactly}
+        if sum(value is not None for value in asked.values()) > 1:
+            raise InvalidParameter(
+                "give one of crop, threshold and exactly: one release answers all questions, with read()"
+            )
+        if self.order != 1 and (self.order != 2 or self.crop is None):
+            raise InvalidParameter(f"order must be 1, or with crop 2, got order={self.order}")
+        for name, value in asked.items():
             if value is not None:
                 checks.require_integer_in_range(1, self.largest, **{name: value})
         if self.levels != 1:
@@ -112,7 +126,9 @@ class ProfileSketch(ModularCounter):
     def statistics(self) -> Statistic:
         """Return the statistic that a release itself answers."""
         if self.crop is not None:
-            return Statistic.cropped_moment(1, self.crop)
+            return Statistic.cropped_moment(self.order, self.crop)
+        if self.exactly is not None:
+            return Statistic.incidence(self.exactly)
         return DISTINCT if self.threshold is None else Statistic.heavy_hitters(self.threshold)
 
     def layout(self) -> Mapping[str, FieldLayout]:
@@ -197,7 +213,9 @@ class ProfileSketch(ModularCounter):
     def expected_estimate(self, users: float) -> Estimate:
         """Return the release after all refreshes if ``users`` are at the crop or threshold and all draws were 0."""
         law = self._linear(self.statistics, self.announced)
-        return law.estimate(users * (self.crop or 1), claim=self.claim(), name=self.statistics.name, released=())
+        return law.estimate(
+            users * (self.crop or 1) ** self.order, claim=self.claim(), name=self.statistics.name, released=()
+        )
 
     def decoder(self, statistic: Statistic, refreshed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return s with sum_u N(u)·s(a + u) = f(a), and the variance of s(c) for each net weight a.

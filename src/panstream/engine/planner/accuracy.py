@@ -173,6 +173,10 @@ def _size_label(plan: QueryPlan, users: int) -> str:
     kind = plan.config.parsed.aggregate
     if kind is Aggregate.CROPPED_SUM:
         return f"of the sum, with {users:,} users at the crop{suffix}"
+    if kind is Aggregate.CROPPED_SQUARES:
+        return f"of the sum of squares, with {users:,} users at the crop{suffix}"
+    if kind is Aggregate.INCIDENCE:
+        return f"users if {users:,} have exactly this weight{suffix}"
     if kind is Aggregate.HEAVY_HITTERS:
         return f"users if {users:,} are heavy and none is near the threshold{suffix}"
     return f"users if there are {users:,}{suffix}"
@@ -327,6 +331,8 @@ def _largest_step(plan: QueryPlan, kind: Aggregate) -> float:
     if kind is Aggregate.SUM:
         return max(abs(query.lower or 0.0), abs(query.upper or 0.0))
     largest_value = 1.0 if query.parsed.value is None else query.upper or 1.0
+    if kind is Aggregate.CROPPED_SQUARES:
+        return float(query.parsed.constants[0] ** 2)
     return largest_value * query.parsed.constants[0] if kind is Aggregate.CROPPED_SUM else 1.0
 
 

@@ -65,6 +65,8 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
         if live_counts:
             return SharedContinualDistinct.sized(**common, **size), f"an exact {_TABLE}; {_LIVE}"
         return SharedDistinct.sized(**common, **size), f"an exact {_TABLE}"
+    if kind in (Aggregate.INCIDENCE, Aggregate.CROPPED_SQUARES):
+        raise InvalidParameter(f"{kind.value} is for one machine: two hold thermometers, which count up to a cap")
     if noisy:
         raise InvalidParameter(_EXACT_ONLY.format(kind.value))
     return _capped(query, common)

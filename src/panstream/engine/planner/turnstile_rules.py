@@ -28,12 +28,16 @@ def choose_turnstile_counter(query: QueryConfig, stream: StreamConfig, releases:
     last = (*query.parsed.constants, 1)[0]
     if last != int(last) or last < 1:
         raise InvalidParameter(f"the last argument of {kind.value} must be a positive whole number, got {last:g}")
+    options: dict[str, int] = {
+        Aggregate.CROPPED_SUM: {"crop": int(last)},
+        Aggregate.HEAVY_HITTERS: {"threshold": int(last)},
+        Aggregate.INCIDENCE: {"exactly": int(last)},
+        Aggregate.CROPPED_SQUARES: {"crop": int(last), "order": 2},
+    }.get(kind, {})
     if query.announced:
-        options_by_aggregate = {
-            Aggregate.CROPPED_SUM: {"crop": int(last)},
-            Aggregate.HEAVY_HITTERS: {"threshold": int(last)},
-        }
-        return _announced(query, stream, {**common, **options_by_aggregate.get(kind, {})})
+        return _announced(query, stream, {**common, **options})
+    if kind in (Aggregate.INCIDENCE, Aggregate.CROPPED_SQUARES):
+        return _profile(query, stream, {**common, **options})
     if kind is Aggregate.COUNT_DISTINCT:
         return LegendreCounter(**common), "rows carry signed weights, so each user has a counter modulo a prime"
     if kind is Aggregate.CROPPED_SUM:
@@ -45,20 +49,33 @@ def choose_turnstile_counter(query: QueryConfig, stream: StreamConfig, releases:
     return _heavy(HeavyHitterCount(**common, threshold=int(last), **_net_weights(query)))
 
 
+def _profile(query: QueryConfig, stream: StreamConfig, common: dict[str, Any]) -> tuple[ProfileSketch, str]:
+    """Return the sketch that any function of the net weight can be read from, and the reason."""
+    sketch = _sketch(query, stream, common, f"{query.parsed.aggregate.value} needs")
+    why = f"a counter modulo {sketch.prime} per user, whose noisy histogram is published and read for this function"
+    if sketch.placement.open:
+        why += f"; ids of any kind share {sketch.cells:,} buckets, whose weights add up: give universe if it is known"
+    return sketch, why
+
+
+def _sketch(query: QueryConfig, stream: StreamConfig, common: dict[str, Any], needs: str) -> ProfileSketch:
+    """Return a profile sketch for the declared net weights; raise InvalidParameter if they are not declared."""
+    bounds = _net_weights(query)
+    if "largest" not in bounds:
+        raise InvalidParameter(f"{needs} upper, the largest net weight that a user may end with")
+    if stream.weight is not None and "min_net_weight" not in bounds:
+        raise InvalidParameter(f"{needs} lower, the lowest net weight that a user may end with (0 if none is below)")
+    lowest = bounds.get("min_net_weight", 0)
+    largest = max(bounds["largest"], -lowest)
+    return ProfileSketch(**common, largest=largest, signed=lowest < 0, announced=query.announced)
+
+
 def _announced(query: QueryConfig, stream: StreamConfig, common: dict[str, Any]) -> tuple[ProfileSketch, str]:
     """Return the only turnstile counter that can be refreshed, and the reason; its prime must be small to decode it."""
-    bounds = _net_weights(query)
     price = "an announced intrusion multiplies the variance by more than the largest net weight"
     if "universe" not in common:
         raise InvalidParameter(f"announced needs universe, a number of users, where users have counters: {price}")
-    if "largest" not in bounds:
-        raise InvalidParameter(f"announced needs upper, the largest net weight that a user may end with: {price}")
-    if stream.weight is not None and "min_net_weight" not in bounds:
-        raise InvalidParameter(f"announced needs lower, the lowest net weight that a user may end with: {price}")
-    min_net_weight = bounds.get("min_net_weight", 0)
-    sketch = ProfileSketch(
-        **common, largest=max(bounds["largest"], -min_net_weight), signed=min_net_weight < 0, announced=query.announced
-    )
+    sketch = _sketch(query, stream, common, "announced needs")
     factor = refresh_factor(sketch.law.epsilon_state, sketch.prime) if math.isfinite(sketch.epsilon) else 1.0
     return sketch, (
         f"a counter modulo {sketch.prime} per user, whose whole histogram is published: the one that can be refreshed; "

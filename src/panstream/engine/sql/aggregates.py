@@ -13,6 +13,8 @@ _USER_FUNCTIONS = {
     "DENSITY": Aggregate.DENSITY,
     "CROPPED_SUM": Aggregate.CROPPED_SUM,
     "HEAVY_HITTERS": Aggregate.HEAVY_HITTERS,
+    "INCIDENCE": Aggregate.INCIDENCE,
+    "CROPPED_SQUARES": Aggregate.CROPPED_SQUARES,
     "RETENTION": Aggregate.RETENTION,
     "SKETCH": Aggregate.SKETCH,
 }
@@ -124,7 +126,7 @@ class AggregateParser:
         arguments = node.expressions
         if kind is Aggregate.RETENTION:
             return self._retention(node)
-        wanted = {Aggregate.SKETCH: 1, Aggregate.DENSITY: 1, Aggregate.CROPPED_SUM: 3, Aggregate.HEAVY_HITTERS: 3}[kind]
+        wanted = 1 if kind in (Aggregate.SKETCH, Aggregate.DENSITY) else 3
         if len(arguments) != wanted or not self.is_user(arguments[0]):
             raise self._refuse(node, f"{node.name.upper()} takes the arguments of {kind.value}")
         if wanted == 1:

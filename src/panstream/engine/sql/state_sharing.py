@@ -32,6 +32,8 @@ class Aggregate(Enum):
     DENSITY = "DENSITY(user)"
     CROPPED_SUM = "CROPPED_SUM(user, weight, tau)"
     HEAVY_HITTERS = "HEAVY_HITTERS(user, weight, threshold)"
+    INCIDENCE = "INCIDENCE(user, weight, t)"
+    CROPPED_SQUARES = "CROPPED_SQUARES(user, weight, tau)"
     RETENTION = "RETENTION(user, windows)"
     SKETCH = "SKETCH(user)"
 
@@ -43,7 +45,13 @@ class Aggregate(Enum):
     @property
     def of_users(self) -> bool:
         """Whether its unit is a user rather than a row."""
-        return self.of_presence or self.is_alone or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
+        return self.of_presence or self.is_alone or self.of_net_weights
+
+    @property
+    def of_net_weights(self) -> bool:
+        """Whether it is a sum over users of a function of their net weight."""
+        weighted = (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS, Aggregate.INCIDENCE, Aggregate.CROPPED_SQUARES)
+        return self in weighted
 
     @property
     def is_alone(self) -> bool:
