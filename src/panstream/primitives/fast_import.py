@@ -16,8 +16,8 @@ from panstream.errors import PanstreamError
 
 
 @contextlib.contextmanager
-def _without_gc() -> Iterator[None]:
-    """Do not collect garbage, which would scan all new modules again and again."""
+def without_gc() -> Iterator[None]:
+    """Do not collect garbage: while much is loaded, all of it would be scanned again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -32,7 +32,7 @@ def import_numba() -> Any:
 
     Numba imports that to learn whether it is installed, and a function that uses it does so again.
     """
-    with _without_gc():
+    with without_gc():
         linear_algebra: Any = importlib.import_module("numba.np.linalg")
         ensure_blas = linear_algebra.ensure_blas
         linear_algebra.ensure_blas = _find_scipy
@@ -57,7 +57,7 @@ def import_without_gc(*modules: str) -> None:
     """
     unused = {"cffi", "scipy"} if os.path.exists(".numba_config.yaml") else {"cffi", "scipy", "yaml"}
     hidden = unused - sys.modules.keys()
-    with _without_gc():
+    with without_gc():
         sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
         try:
             with contextlib.suppress(ImportError):

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from panstream.primitives.fast_import import import_numba
+from panstream.primitives.fast_import import import_numba, without_gc
 
 if TYPE_CHECKING:
     from numba import njit as njit
@@ -31,6 +31,7 @@ class _Kernel:
         functools.update_wrapper(self, function)
         self.py_func = function
         self._options = options
+        self._is_loaded = False
 
     @functools.cached_property
     def _dispatcher(self) -> Any:
@@ -42,7 +43,12 @@ class _Kernel:
         return self._dispatcher._numba_type_
 
     def __call__(self, *args: Any) -> Any:
-        return self._dispatcher(*args)
+        if self._is_loaded:
+            return self._dispatcher(*args)
+        with without_gc():
+            result = self._dispatcher(*args)
+        self._is_loaded = True
+        return result
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
