@@ -1,6 +1,7 @@
 """Errors and coverage of RETENTION: overlaps of two windows, and shares over 13, for five kinds of visitors.
 
-    python -m benchmarks.accuracy.retention [--runs 200] [--users 5000] [--epsilon 2.66] [--seed SEED] [--two-machines]
+    python -m benchmarks.accuracy.retention [--runs 200] [--users 5000] [--epsilon 2.66] [--seed SEED]
+        [--two-machines] [--kind KIND]
 
 On one machine, or for `SharedRetention` on two. For every kind and lags 1 and 4: the root mean squared error of the
 overlap of the last windows over the error that is stated, the coverage of its 95% intervals, and the same of the share
@@ -128,6 +129,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=2.66)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--two-machines", action="store_true")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="of visitors; all by default")
     arguments = parser.parse_args()
     users = arguments.users
     epsilon = arguments.epsilon
@@ -139,7 +141,7 @@ def main() -> None:
         algorithm = RetainedBitmap(**layout)
         how = f"epsilon_state {algorithm.epsilon_state:.3g}"
     print(f"{users:,} users a window, epsilon {epsilon:g}, {how}, {arguments.runs} runs")
-    for kind in KINDS:
+    for kind in arguments.kind or KINDS:
         print("\n".join(measure(kind, algorithm, arguments.runs, arguments.seed)), flush=True)
 
 

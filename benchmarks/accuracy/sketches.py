@@ -191,10 +191,13 @@ def _of_file(name: str, sets: list[Ids], runs: int, rng: np.random.Generator) ->
             errors = (overlap.unclipped - both, union.unclipped - either)
             rows.append((*errors, low <= both <= high, least <= either <= most))
         overlap_errors, union_errors, first, second = (np.array(column, float) for column in zip(*rows, strict=True))
+        printed = union_errors[np.isfinite(union_errors)]  # of unions that have a value
+        union_error = 1.96 * np.sqrt((printed**2).mean()) if printed.size else math.nan
         print(
             f"{name}, epsilon {epsilon:g}: {sets[0].size:,} and {sets[1].size:,} users, {both:,.0f} in both "
             f"±{1.96 * np.sqrt((overlap_errors**2).mean()):.0f}, covered {100 * first.mean():.1f}%; {either:,.0f} in "
-            f"{len(some)} ±{1.96 * np.sqrt((union_errors**2).mean()):.0f}, covered {100 * second.mean():.1f}%",
+            f"{len(some)} ±{union_error:.0f} where a value is printed ({100 * printed.size / runs:.0f}%), covered "
+            f"{100 * second.mean():.1f}%",
             flush=True,
         )
 

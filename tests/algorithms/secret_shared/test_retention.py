@@ -166,6 +166,22 @@ def test_answers_are_unbiased_and_intervals_cover() -> None:
         assert np.sqrt((errors**2).mean()) == pytest.approx(stated, rel=0.3)
 
 
+def test_the_error_of_the_share_of_regular_visitors_is_not_understated() -> None:
+    """Everybody comes with probability .8: the error over 13 windows is .00055 in 500 runs of the benchmark. Of three
+    windows fewer came than of any two, and an error that takes them for as many is .00051.
+    """
+    rng = np.random.default_rng(3)
+    everybody = np.arange(12_500)
+    statistic = SharedRetention(epsilon=1.0, expected=10_000, horizon=17)
+    running = Running(statistic)
+    for _ in range(17):
+        running.update(everybody[rng.random(everybody.size) < 0.8])
+        opened = running.opened()
+    share = statistic.at((opened, 17), "rate 1")
+    assert share.value == pytest.approx(0.8, abs=0.01)
+    assert 0.00053 < share.standard_error < 0.00062
+
+
 def test_layouts_and_refusals() -> None:
     assert (STATISTIC.table.buckets, STATISTIC.table.levels) == (64, 2)
     large = SharedRetention(epsilon=1.0, expected=5e6, horizon=9)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -132,11 +132,12 @@ class RetentionCounts:
     def _pooled_variance(self, pairs: Sequence[_Cohort], rate: float) -> float:
         """Return the variance of the sum of |A and B| - rate·|A| over all pairs (A, B) [retention.md, Theorem 3]."""
         weights = _OVERLAP - rate * np.array([1.0, 0.0, 0.0])
-        overlaps = _Overlaps(self)
-        total = sum(float(weights @ pair.fit.covariance @ weights) for pair in pairs)
-        for one, other in combinations(pairs, 2):
-            total += 2.0 * self._covariance(one, other, weights, rate, overlaps)
-        return total
+        own = sum(float(weights @ pair.fit.covariance @ weights) for pair in pairs)
+        shared = [
+            sum(self._covariance(one, other, weights, rate, overlaps) for one, other in combinations(pairs, 2))
+            for overlaps in (_Overlaps(self, regulars=True), _Overlaps(self, regulars=False))
+        ]
+        return own + 2.0 * max(shared)
 
     def _covariance(self, one: _Cohort, other: _Cohort, weights: Floats, rate: float, overlaps: _Overlaps) -> float:
         rates = level_rates(self.model.buckets, self.model.levels)
@@ -167,12 +168,14 @@ class RetentionCounts:
 class _Overlaps:
     """How many users came in all, or in any, of several windows: two are measured, three or four are modelled.
 
-    Users of three or four windows are taken to be as many as came in the two of them with the fewest in common: whoever
-    comes back is a regular. That is the most there can be.
+    With ``regulars``, users of three or four windows are as many as came in the two of them with the fewest in common:
+    whoever comes back is a regular. That is the most there can be. Without, who comes in a window depends on the window
+    before only, as where everybody comes with the same chance.
     """
 
-    def __init__(self, counts: RetentionCounts) -> None:
+    def __init__(self, counts: RetentionCounts, *, regulars: bool) -> None:
         self._counts = counts
+        self._regulars = regulars
         self._sizes: dict[Windows, float] = {}
 
     def common(self, windows: Iterable[int]) -> float:
@@ -184,7 +187,12 @@ class _Overlaps:
 
     def _common(self, windows: list[int]) -> float:
         if len(windows) > 2:
-            return min(self.common(pair) for pair in combinations(windows, 2))
+            most = min(self.common(pair) for pair in combinations(windows, 2))
+            if self._regulars:
+                return most
+            chain = math.prod(self.common(pair) for pair in pairwise(windows))
+            between = math.prod(max(self._size(window), 1.0) for window in windows[1:-1])
+            return min(chain / between, most)
         later = windows[0]
         earlier = windows[-1]
         lag = min(earlier - later, self._counts.lags)  # beyond the longest lag as after the longest lag
