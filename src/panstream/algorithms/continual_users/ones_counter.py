@@ -91,19 +91,15 @@ class SetBitCounter(Ticker[SetBitState]):
 
     Args:
         horizon: How many ticks there will be; at event level there need not be one.
-        unit: "event" protects one row; "user-window" the rows of one user within ``window``
-            ticks in a row; "user" all rows of one user, or of a user who has at most
-            ``contributions``.
+        unit: "event" protects one row; "user-window" the rows of one user within ``window`` ticks in a row; "user" all
+            rows of one user, or of a user who has at most ``contributions``.
         window: Ticks in a row in which a user's rows are protected together.
         expected: About how many users will come; only the split of epsilon is tuned for it.
         key: Public number that chooses the sample or the hash function.
-        method: How ticks are released; the method with the smallest error by default, stored
-            with the state.
+        method: How ticks are released; the method with the smallest error by default, stored with the state.
         levels: Levels of the tree; the best by default, stored with the state.
-        epsilon_state: Share of epsilon that is spent on the cells; the best by default, stored
-            with the state.
-        start_rate: Probability of a set bit at the start; the best by default, stored with the
-            state.
+        epsilon_state: Share of epsilon that is spent on the cells; the best by default, stored with the state.
+        start_rate: Probability of a set bit at the start; the best by default, stored with the state.
     """
 
     state_type: ClassVar[type[Any]] = SetBitState
@@ -210,8 +206,7 @@ class SetBitCounter(Ticker[SetBitState]):
         return WindowLoss.of_started_bits(self.epsilon, plan.epsilon_state, plan.rate, plan.start)
 
     def _build_claim(self) -> Claim:
-        notes = {"user-window": f"rows of one user within {self.window} ticks in a row"}
-        note = notes.get(self.unit, "")
+        note = f"rows of one user within {self.window} ticks in a row" if self.unit == "user-window" else ""
         if self.contributions is not None:
             note = f"a user of at most {count_of(self.contributions, 'row')}"
         return Claim(
@@ -400,8 +395,6 @@ class SetBitCounter(Ticker[SetBitState]):
 
     def noise_at(self, ticks: int) -> tuple[float, Law]:
         """Return the variance of the noise in the answer after ``ticks`` ticks, and the distribution of its draws."""
-        return (
-            (self.law.variance, self.law)
-            if self.pays_per_release
-            else (self.engine.variance_at(ticks), self.engine.law())
-        )
+        if self.pays_per_release:
+            return self.law.variance, self.law
+        return self.engine.variance_at(ticks), self.engine.law()
