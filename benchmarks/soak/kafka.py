@@ -74,7 +74,12 @@ def main() -> int:
             "PANSTREAM_KAFKA": f"127.0.0.1:{port}",
             "PANSTREAM_KAFKA_CONFIG": str(folder / "client.properties"),
         }
-        tests = [str(ROOT / "tests/engine" / name) for name in ("sources/test_kafka.py", "sinks/test_kafka.py")]
+        names = (
+            "engine/sources/test_kafka.py",
+            "engine/sinks/test_kafka.py",
+            "distributed/sharded/test_kafka_partitions.py",
+        )
+        tests = [str(ROOT / "tests" / name) for name in names]
         command = [sys.executable, "-m", "pytest", "-q", *tests, *sys.argv[1:]]
         zookeeper = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with (

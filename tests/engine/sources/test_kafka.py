@@ -26,7 +26,7 @@ from panstream.engine.rows.row_batch import RowBatch, RowSchema
 from panstream.engine.runtime.engine import Engine
 from panstream.engine.sources import KafkaSource, open_source
 from panstream.engine.sources._kafka_offsets import MAX_MARKS, OffsetMarks
-from panstream.engine.sources.kafka import _SETTINGS, gzip_warning
+from panstream.engine.sources.kafka import CLIENT_SETTINGS, gzip_warning
 from panstream.errors import ConnectionLost, InvalidParameter, MissingExtra, SourceError
 from panstream.testing.memory import make_needles
 from tests.engine.runtime.streams import good
@@ -81,7 +81,7 @@ def test_messages_become_rows(broker: Broker) -> None:
 @pytest.mark.skipif(REAL is not None, reason="the real broker of make kafka has no transactions")
 def test_messages_of_committed_transactions_become_rows(broker: Broker) -> None:
     """librdkafka's broker does not hide those that are open or aborted; panstream asks it to."""
-    assert _SETTINGS["isolation.level"] == "read_committed"
+    assert CLIENT_SETTINGS["isolation.level"] == "read_committed"
     topic = broker.topic()
     flink = Producer({**broker.settings, "transactional.id": f"{topic}-0"})
     flink.init_transactions(PATIENCE)
