@@ -28,7 +28,6 @@ from panstream.engine.sources._read_ahead import read_ahead
 from panstream.engine.sources._tail import TailBytes, refuse_special_file
 from panstream.engine.sources.base import EventSource, SourceSettings
 from panstream.engine.sources.byte_streams import (
-    BLOCK_BYTES,
     PipeBytes,
     RecordParser,
     TextReader,
@@ -56,6 +55,7 @@ from panstream.errors import SourceError
 
 _ROW_BYTES = 64  # a typical row of text: small micro-batches are read in small blocks, so that few rows are in memory
 _MIN_BLOCK_BYTES = 1 << 15
+_MAX_BLOCK_BYTES = 1 << 21
 _GRACE = 60.0  # seconds without growth after which a renamed file is closed
 _PREDECESSORS = 2  # renamed files that are searched for after a restart; they are read from their beginning
 
@@ -231,7 +231,7 @@ class FileSource(_PathSource):
     def _text(self, file: InputFile, size: int) -> Generator[RowBatch | None, None, None]:
         raw, codec = yield from self._raw(file, size)
         stream = self._utf8(text_bytes(raw, codec, file.name))
-        block = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, _ROW_BYTES * self._rows))
+        block = min(_MAX_BLOCK_BYTES, max(_MIN_BLOCK_BYTES, _ROW_BYTES * self._rows))
         coalescer = self._coalescer(file, file.producer, live=file.path is None)
         reader = TextReader(stream, self._parser(file), coalescer, block_bytes=block)
         try:

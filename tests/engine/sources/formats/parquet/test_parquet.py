@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import random
@@ -23,10 +24,11 @@ from panstream.engine.runtime.engine import Engine
 from panstream.engine.runtime.ingest import ingest_all
 from panstream.engine.runtime.selector import Selector
 from panstream.engine.sources import FileSource
-from panstream.engine.sources.formats.parquet import column_decoder
+from panstream.engine.sources.formats.parquet import column_decoder, local_bytes
 from panstream.engine.sources.formats.parquet.file import ParquetFile
+from panstream.engine.sources.formats.parquet.page_limits import chunk_range, measure_pages
 from panstream.errors import SourceError
-from panstream.primitives.inputs.parquet_footer import CorruptParquet
+from panstream.primitives.inputs.parquet_footer import CorruptParquet, read_footer
 from tests.engine.runtime.streams import config, question
 
 CODECS = ["none", *(name for name in ("snappy", "gzip", "brotli", "zstd", "lz4") if pa.Codec.is_available(name))]
@@ -198,7 +200,7 @@ def batches(path: Path, schema: RowSchema, rows: int, applied: int = 0) -> list[
 def test_batches_go_on_behind_what_was_applied(tmp_path: Path, nulls: float, dictionary: bool) -> None:
     """Missing ids are bad rows; batches cut row groups, and row groups batches."""
     ids = words(3000, 2, nulls=nulls)
-    table = pa.table({"id": ids, "number": range(3000), "word": words(3000, 5)})
+    table = pa.table({"id": ids, "number": pa.array(range(3000)), "word": words(3000, 5)})
     path = write(tmp_path / "f.parquet", table, row_group_size=700, use_dictionary=dictionary)
     for rows, applied in itertools.product((64, 450, 5000), (0, 450, 900)):
         found: list[Any] = []
@@ -227,7 +229,7 @@ def test_conditions_choose_the_same_rows_of_dictionaries(kinds: int, tmp_path: P
     """Each row group has a dictionary of its own, and batches cut row groups."""
     draw = random.Random(kinds)
     texts = [f"w{draw.randrange(kinds)}" for _ in range(3000)]
-    table = pa.table({"id": texts, "number": range(3000), "word": texts})
+    table = pa.table({"id": texts, "number": pa.array(range(3000)), "word": texts})
     path = write(tmp_path / "f.parquet", table, row_group_size=700)
     conditions = {
         "word = 'w1'": lambda text: text == "w1",
@@ -320,3 +322,51 @@ def test_the_footer_is_gone_with_the_file(tmp_path: Path) -> None:
         assert not [each for each in gc.get_objects() if isinstance(each, parquet.FileMetaData)]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_row_groups_are_read_alike_whether_they_are_loaded_or_not(
+    version: str, compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"id-{number % 97}-{number}" for number in range(3000)]
+    table = pa.table({"id": ids, "number": pa.array(range(3000)), "word": [f"w{number % 5}" for number in range(3000)]})
+    path = tmp_path / "f.parquet"
+    parquet.write_table(
+        table, path, compression=compression, data_page_version=version, row_group_size=1000, data_page_size=256
+    )
+    footer = read_footer(path)
+    results = []
+    for most in (1 << 25, 0):
+        monkeypatch.setattr(local_bytes, "_MAX_LOADED_BYTES", most)
+        with contextlib.closing(local_bytes.LocalBytes(path)) as file:
+            chunks = footer.columns[1]
+            file.load([chunk_range(chunk) for chunk in chunks])
+            assert (file.view(*chunk_range(chunks[0])) is None) == (most == 0)
+            limits = [measure_pages(file, chunk, 1) for chunk in chunks]
+        rows = [batch.columns.to_pydict() for batch in batches(path, SCHEMA, 400)]
+        results.append((limits, rows))
+    assert results[0] == results[1]
+    assert [value for rows in results[0][1] for value in rows["id"]] == ids
+
+
+def test_what_is_loaded_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(1, 256)))
+    file = local_bytes.LocalBytes(path)
+    file.load([(10, 20), (100, 30)])
+    memory = file.view(10, 20)
+    assert memory is not None
+    assert memory.tobytes() == bytes(range(11, 31))
+    file.seek(100)
+    assert bytes(file.read(30)) == bytes(range(101, 131))
+    assert file.view(10, 21) is None
+    assert file.read(5) == bytes(range(131, 136))  # beyond what is loaded
+    file.load([(0, 200)])
+    assert not memory.any()
+    memory = file.view(0, 200)
+    assert memory is not None
+    file.load([(50, 10)])
+    assert memory.tobytes() == bytes(range(51, 61)) + bytes(190)
+    file.close()
+    assert not memory.any()

@@ -1,7 +1,9 @@
 """Read Parquet files with pyarrow: only the declared columns, and of each a page at a time, even of large row groups.
 
-Privacy: pages and dictionaries that pyarrow decodes are overwritten only by the allocator of a hardened process. In
-other processes ids stay in freed memory until it is reused.
+Small row groups are loaded as they are stored, so that pages are checked and decoded in the same bytes.
+
+Privacy: what is loaded is overwritten. Pages and dictionaries that pyarrow decodes are overwritten only by the
+allocator of a hardened process; in other processes ids stay in freed memory until it is reused.
 """
 
 from __future__ import annotations
@@ -139,7 +141,8 @@ class ParquetFile:
                 )
 
     def _read_group(self, group: int) -> Iterator[RowBatch]:
-        self._guarded(lambda: self._file.load(self._ranges(group)), group)
+        if self._loads_all or isinstance(self._file, RemoteBytes):
+            self._guarded(lambda: self._file.load(self._ranges(group)), group)
         rows_left = self._footer.rows[group]
         batch_rows = self._guarded(lambda: self._batch_rows(group), group)
         batches = self._decoder.batches(group, batch_rows)

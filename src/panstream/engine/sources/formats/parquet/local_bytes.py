@@ -41,6 +41,7 @@ class LocalBytes(io.RawIOBase):
         self._loaded.clear()
         wanted = [(start, size) for start, size in ranges if start >= 0 and size > 0]
         if not can_load(wanted):
+            wipe(self._buffer)
             return
         total = sum(size for _, size in wanted)
         if total > self._buffer.size:
@@ -54,6 +55,7 @@ class LocalBytes(io.RawIOBase):
                 done += count
             self._loaded.append((start, self._buffer[used : used + done]))
             used += done
+        wipe(self._buffer[used:])
 
     def view(self, start: int, size: int) -> NDArray[np.uint8] | None:
         """Return ``size`` bytes from ``start`` on, if they are loaded."""
