@@ -5,6 +5,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,6 @@ class Postgres:
         self._programs = programs[-1]
         self._user = None if os.getuid() else pwd.getpwnam("postgres").pw_name
         if self._user:
-            for directory in (folder, *folder.parents):
-                if directory.stat().st_uid == os.getuid() and not directory.stat().st_mode & 0o001:
-                    directory.chmod(directory.stat().st_mode | 0o011)  # the way to it
             shutil.chown(folder, self._user)
         self._run("initdb", "--auth=trust", "--username=sink", "--no-sync", "-D", str(folder / "data"))
         self.start()
@@ -61,11 +59,13 @@ class Postgres:
 
 
 @pytest.fixture
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    running = Postgres(tmp_path_factory.mktemp("pg"))
-    yield running
-    with contextlib.suppress(subprocess.CalledProcessError):
-        running.stop()
+def postgres() -> Iterator[Postgres]:
+    # No directory of pytest's: every other run of pytest that starts closes those to other users.
+    with tempfile.TemporaryDirectory(prefix="panstream-postgres-") as folder:
+        running = Postgres(Path(folder))
+        yield running
+        with contextlib.suppress(subprocess.CalledProcessError):
+            running.stop()
 
 
 @pytest.mark.slow
