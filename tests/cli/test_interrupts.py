@@ -16,7 +16,7 @@ from panstream.cli.main import main
 from panstream.client.client import Client
 from panstream.engine.runtime.ingest import ingest_all
 from panstream.engine.sources.byte_streams import PipeBytes
-from panstream.server.server import _TlsServer
+from panstream.server.server import _ListeningServer
 
 CONFIG = """
 [stream]
@@ -34,8 +34,8 @@ COMMANDS: dict[str, tuple[list[str], type | str, str]] = {  # with where the sig
     "query": (["SELECT COUNT(*) FROM '-'", "--epsilon=1"], PipeBytes, "head"),
     "run": (["panstream.toml", "visits.csv"], ingest_all.__module__, "_apply_batch"),
     "send": (["http://127.0.0.1:9", "visits", "visits.csv"], Client, "send_body"),
-    "serve": (["panstream.toml", "--port=0"], _TlsServer, "_start"),
-    "web": (["--site=example.org", "--visitors-per-day=1000", "--listen=127.0.0.1:0"], _TlsServer, "_start"),
+    "serve": (["panstream.toml", "--port=0"], _ListeningServer, "_start"),
+    "web": (["--site=example.org", "--visitors-per-day=1000", "--listen=127.0.0.1:0"], _ListeningServer, "_start"),
 }
 
 
