@@ -160,6 +160,17 @@ def gauss_markov_losses(epsilon: float, delta: float, order: int, *, one_step_ti
     return rho, min(rho, alone**2 * (1.0 + _MARGIN))
 
 
+def event_loss(epsilon: float, delta: float, order: int, contributions: int, *, one_step_ticks: bool) -> float:
+    """Return the zCDP that one event loses where a user of at most ``contributions`` loses (epsilon, delta).
+
+    >>> whole, third = (event_loss(1.0, 1e-6, 20, rows, one_step_ticks=False) for rows in (1, 3))
+    >>> 1.0 < 9.0 * third / whole < 1.001
+    True
+    """
+    rounding = 2.0 * _rounding(order, len(level_exponents(order, one_step_ticks=one_step_ticks)))
+    return ((math.sqrt(zcdp_rho(epsilon, delta)) - rounding) / contributions + rounding) ** 2
+
+
 def _rounding(order: int, levels: int) -> float:
     """Return the root of the zCDP between a level that is rounded and one that is not: half a unit at every draw."""
     return math.sqrt((levels << order) / 8.0) * 2.0**-DRAW_BITS

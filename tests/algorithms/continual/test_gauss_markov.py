@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.algorithms.continual import gauss_markov
+from panstream.algorithms.continual import gauss_markov, gauss_markov_noise
 from panstream.algorithms.continual.gauss_markov import GaussMarkovCount
 from panstream.algorithms.continual.sums import ContinualCount
 from panstream.core.monitor import Monitor
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.primitives.kernels.algorithms.gauss_markov import constant_information
 from panstream.primitives.noise import SeededSource
-from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
 from panstream.privacy.gauss_markov_loss import (
     LEAST_ORDER,
     MOST_ORDER,
     constant_bound,
+    event_loss,
     fresh_variance,
     gauss_markov_variances,
     level_exponents,
@@ -95,12 +96,12 @@ def test_half_of_the_noise_loses_four_times_as_much(monkeypatch: pytest.MonkeyPa
         full = real(*args, **options)
         return replace(full, count=full.count / 4, fresh=full.fresh / 4, level=full.level / 4)
 
-    monkeypatch.setattr(gauss_markov, "gauss_markov_variances", quarter)
-    gauss_markov._noise.cache_clear()
+    monkeypatch.setattr(gauss_markov_noise, "gauss_markov_variances", quarter)
+    gauss_markov_noise.gauss_markov_noise.cache_clear()
     try:
         assert largest(algorithm, several_steps(16), looks=[4, 16, 31]) > 3.8 * RHO
     finally:
-        gauss_markov._noise.cache_clear()
+        gauss_markov_noise.gauss_markov_noise.cache_clear()
 
 
 def test_the_noise_of_one_step_ticks_is_not_enough_for_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +137,11 @@ def test_a_user_of_several_events_loses_no_more() -> None:
         changed[index] = Step("update", (("values", (1, 1, 1)),))
         spread.append(changed)
     assert 0.5 * RHO < largest(algorithm, stream, spread) <= RHO
+    one = event_loss(1.0, DELTA, 4, 3, one_step_ticks=False)
+    assert 0.5 * RHO / 9 < largest(algorithm, stream) <= one
+    event = algorithm.claim().event_epsilon
+    assert event is not None
+    assert math.isclose(event, zcdp_epsilon(one, DELTA))
 
 
 def test_answers_are_as_far_off_as_stated() -> None:

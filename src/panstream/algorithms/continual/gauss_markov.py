@@ -2,21 +2,21 @@
 
 An answer is (count + eta) + X. The state holds count + eta and the levels whose sum is X: autoregressive numbers that
 remember from a few ticks to the whole horizon, and one more that is drawn afresh for every answer and stored nowhere.
-All are integers, each level in a unit in which its draws have a standard deviation between 2**29 and 2**30, so that
-rounding a level shifts the law of its next value by next to nothing.
+All are integers (`panstream.algorithms.continual.gauss_markov_noise`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.algorithms.continual.gauss_markov_noise import COUNT_BITS, GaussMarkovNoise, gauss_markov_noise
 from panstream.algorithms.continual.noise_sum_tails import NoiseParts, error_bound
 from panstream.algorithms.continual.sums import ContinualCount
 from panstream.algorithms.continual.ticker import Ticker
@@ -26,19 +26,18 @@ from panstream.errors import InvalidParameter
 from panstream.primitives.codec import FieldLayout, noise, noised, public, published
 from panstream.primitives.kernels.algorithms.gauss_markov import next_levels
 from panstream.primitives.memory.scratch import wipe
-from panstream.primitives.noise import DiscreteGaussian, NoiseSource
+from panstream.primitives.noise import NoiseSource
+from panstream.privacy.claim import Claim
+from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.gauss_markov_loss import (
-    DRAW_BITS,
     MOST_ORDER,
+    event_loss,
     gauss_markov_losses,
     gauss_markov_variances,
     level_exponents,
     order_of,
 )
 
-_COUNT_BITS = 8  # the count and its noise are in units of 2**-8 events
-_COARSE_BITS = 10  # a draw of a level is 2**10 times one Gaussian number, plus another one
-_FINE = DiscreteGaussian.at_least(2.0**14)
 _EPOCHS = (10, 15, 20, *[MOST_ORDER] * 13)  # orders without a horizon; part of the stored format
 _ROWS = len(level_exponents(MOST_ORDER, one_step_ticks=False))
 _CHUNK = 1 << 10
@@ -56,68 +55,6 @@ class GaussMarkovState:
     draws: int = public()  # of noise in the count
     ticks: int = public()
     epoch: int = public()
-
-
-@dataclass(frozen=True, slots=True)
-class GaussMarkovNoise:
-    """The draws of an epoch. Row 0 of the levels is drawn afresh for every answer."""
-
-    count: DiscreteGaussian
-    exponents: NDArray[np.int64]
-    coarse: tuple[DiscreteGaussian, ...]
-    fine: DiscreteGaussian
-    bits: tuple[int, ...]  # a number of a row is in units of 2**-bits events
-    starts: tuple[tuple[int, DiscreteGaussian], ...]  # of the slower levels: 2**shift times this, plus one draw
-
-    @property
-    def rest_bits(self) -> int:
-        """Return the bits of an answer beyond those of the count."""
-        return max(self.bits) - _COUNT_BITS
-
-    @property
-    def finer(self) -> NDArray[np.int64]:
-        """Return by how many bits numbers of a row are shifted to the unit of the sums."""
-        return np.array([max(self.bits) - bits for bits in self.bits], np.int64)
-
-    @property
-    def count_variance(self) -> float:
-        """Return the variance of a draw of the count, in events."""
-        return self.count.variance * 4.0**-_COUNT_BITS
-
-    @property
-    def sum_variance(self) -> float:
-        """Return the variance of X."""
-        total = 0.0
-        for row, (law, bits) in enumerate(zip(self.coarse, self.bits, strict=True)):
-            draw = (law.variance * 4.0**_COARSE_BITS + self.fine.variance) * 4.0**-bits
-            total += draw if row == 0 else draw / _innovation(int(self.exponents[row - 1]))
-        return total
-
-    def add_to_count(self, count: NDArray[np.int64], rng: NoiseSource) -> None:
-        """Add one draw to the count."""
-        rng.add_discrete_gaussian(count, self.count)
-
-    def draw(self, ticks: int, rng: NoiseSource) -> NDArray[np.int64]:
-        """Return a row of draws for each level, in scratch memory."""
-        rows = len(self.coarse)
-        draws: NDArray[np.int64] = rng.scratch.array(rows * ticks, np.int64).reshape(rows, ticks)
-        draws.fill(0)
-        for row, law in zip(draws, self.coarse, strict=True):
-            rng.add_discrete_gaussian(row, law)
-        draws <<= _COARSE_BITS
-        rng.add_discrete_gaussian(draws.reshape(-1), self.fine)
-        return draws
-
-    def start(self, levels: NDArray[np.int64], rng: NoiseSource) -> None:
-        """Start the slower levels with the variance that they have in the long run."""
-        levels[:] = 0
-        first = self.draw(1, rng)[1:, 0]
-        wide: NDArray[np.int64] = rng.scratch.array(len(self.starts), np.int64)
-        wide.fill(0)
-        for i, (shift, law) in enumerate(self.starts):
-            rng.add_discrete_gaussian(wide[i : i + 1], law)
-            wide[i] <<= shift
-        np.add(first, wide, out=levels[: first.size])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +112,7 @@ class GaussMarkovCount(Ticker[GaussMarkovState]):
                 self.contributions or 1,
                 one_step_ticks=self.one_step_ticks,
             )
-            sigma = math.sqrt(variances.count) * 2.0**_COUNT_BITS
+            sigma = math.sqrt(variances.count) * 2.0**COUNT_BITS
             self.require_drawable(sigma / 256.0, sigma, 1)  # the theorem needs a sigma of 8 units
 
     def order(self, epoch: int) -> int:
@@ -184,18 +121,36 @@ class GaussMarkovCount(Ticker[GaussMarkovState]):
 
     def noise(self, epoch: int = 0) -> GaussMarkovNoise:
         """Return the draws of ``epoch``."""
-        return _noise(self.epsilon, self.delta, self.order(epoch), self.contributions or 1, self.one_step_ticks)
+        return gauss_markov_noise(
+            self.epsilon, self.delta, self.order(epoch), self.contributions or 1, self.one_step_ticks
+        )
 
     @property
     def scale(self) -> float:
         """Return the unit of the count's noise."""
-        return 2.0**-_COUNT_BITS
+        return 2.0**-COUNT_BITS
+
+    def claim(self) -> Claim:
+        """Return the joint loss of one copy at any time and all outputs."""
+        claim = Ticker.claim(self)
+        if claim.event_epsilon is None or not claim.is_private:
+            return claim
+        rows = self.contributions or 1
+        rho = max(
+            event_loss(self.epsilon, self.delta, order, rows, one_step_ticks=self.one_step_ticks)
+            for order in self._orders
+        )
+        return replace(claim, event_epsilon=min(zcdp_epsilon(rho, self.delta), self.epsilon))
+
+    @property
+    def _orders(self) -> set[int]:
+        return {*_EPOCHS} if self.horizon is None else {self.order(0)}
 
     def gaussian_losses(self) -> tuple[float, float]:
         """Return what a copy with all outputs loses, as zCDP, and what the outputs alone lose."""
         losses = [
             gauss_markov_losses(self.epsilon, self.delta, order, one_step_ticks=self.one_step_ticks)
-            for order in ({*_EPOCHS} if self.horizon is None else {self.order(0)})
+            for order in self._orders
         ]
         return losses[0][0], max(answers for _, answers in losses)
 
@@ -230,7 +185,9 @@ class GaussMarkovCount(Ticker[GaussMarkovState]):
     def update(self, state: GaussMarkovState, batch: TreeBatch, rng: NoiseSource) -> None:
         """Add the events to the count."""
         self.require_slots(state.ticks, 1)
-        state.count += batch.total << _COUNT_BITS
+        total: NDArray[np.int64] = rng.scratch.array(1, np.int64)
+        np.left_shift(batch.total, COUNT_BITS, out=total)
+        state.count += total
 
     def tick(self, state: GaussMarkovState, rng: NoiseSource) -> Estimate:
         """Close the slot and return the estimate so far."""
@@ -345,18 +302,22 @@ class GaussMarkovCount(Ticker[GaussMarkovState]):
         next_levels(work.levels, law.exponents, law.finer, law.draw(totals.size, rng), sums)
         counts: NDArray[np.int64] = rng.scratch.array(totals.size, np.int64)
         np.cumsum(totals, out=counts)
-        counts <<= _COUNT_BITS
+        counts <<= COUNT_BITS
         counts += work.count
         work.count[:] = counts[-1]
-        rest = sums & ((1 << law.rest_bits) - 1)
-        whole = counts + (sums >> law.rest_bits) + work.past
+        # All that shows noise without the count, or the count without noise, is in memory that is wiped.
+        rest: NDArray[np.int64] = rng.scratch.array(totals.size, np.int64)
+        np.bitwise_and(sums, (1 << law.rest_bits) - 1, out=rest)
+        sums >>= law.rest_bits
+        counts += sums
+        counts += work.past
         spread = work.spread.view(np.float64)
         spread[1] = spread[0] + work.draws * law.count_variance + law.sum_variance
         work.ticks += totals.size
         variance = float(spread[1])
-        answers: NDArray[np.float64] = (whole + rest * 2.0**-law.rest_bits) * self.scale
+        answers: NDArray[np.float64] = (counts + rest * 2.0**-law.rest_bits) * self.scale
         work.last.view(np.float64)[:] = answers[-1]
-        released: tuple[int, ...] = ((int(whole[-1]) << law.rest_bits) + int(rest[-1]),)
+        released: tuple[int, ...] = ((int(counts[-1]) << law.rest_bits) + int(rest[-1]),)
         if self.horizon is None and not self._remaining(work):
             frozen: NDArray[np.int64] = rng.scratch.array(1, np.int64)
             frozen[:] = work.count
@@ -368,35 +329,6 @@ class GaussMarkovCount(Ticker[GaussMarkovState]):
                 work.epoch += 1
                 self._open(work, rng)
         return answers, variance, released
-
-
-def _innovation(exponent: int) -> float:
-    """Return the share of a level's variance that is new at every tick."""
-    return 1.0 - (1.0 - 2.0**-exponent) ** 2
-
-
-@lru_cache(maxsize=64)
-def _noise(epsilon: float, delta: float, order: int, contributions: int, one_step_ticks: bool) -> GaussMarkovNoise:
-    variances = gauss_markov_variances(epsilon, delta, order, contributions, one_step_ticks=one_step_ticks)
-    exponents = level_exponents(order, one_step_ticks=one_step_ticks)
-    shown = np.array(exponents, np.int64)
-    shown.flags.writeable = False
-    if not variances.count:
-        none = DiscreteGaussian(None)
-        rows = len(exponents)
-        return GaussMarkovNoise(none, shown, (none,) * (rows + 1), none, (DRAW_BITS,) * (rows + 1), ((0, none),) * rows)
-    count = DiscreteGaussian.at_least(math.sqrt(variances.count) * 2.0**_COUNT_BITS)
-    spreads = [variances.fresh, *(variances.level * _innovation(exponent) for exponent in exponents)]
-    sigmas = [math.nextafter(math.sqrt(spread), math.inf) for spread in spreads]
-    bits = tuple(DRAW_BITS + 1 - math.ceil(math.log2(sigma)) for sigma in sigmas)
-    units = [math.ldexp(sigma, bit) for sigma, bit in zip(sigmas, bits, strict=True)]
-    coarse = tuple(DiscreteGaussian.at_least(unit * 2.0**-_COARSE_BITS) for unit in units)
-    starts = []
-    for exponent, unit in zip(exponents, units[1:], strict=True):
-        sigma = unit * math.sqrt(1.0 / _innovation(exponent) - 1.0)  # the draw that is added has the rest
-        shift = math.ceil(math.log2(sigma)) - 20
-        starts.append((shift, DiscreteGaussian.at_least(math.nextafter(math.ldexp(sigma, -shift), math.inf))))
-    return GaussMarkovNoise(count, shown, coarse, _FINE, bits, tuple(starts))
 
 
 @lru_cache(maxsize=16)

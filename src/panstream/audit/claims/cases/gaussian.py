@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from panstream.algorithms.continual.decayed_sum import DecayedSum
-from panstream.algorithms.continual.gauss_markov import GaussMarkovCount, GaussMarkovNoise
+from panstream.algorithms.continual.gauss_markov import GaussMarkovCount
+from panstream.algorithms.continual.gauss_markov_noise import GaussMarkovNoise
 from panstream.algorithms.continual.moments import ContinualMean, ContinualVariance
 from panstream.algorithms.continual.noise_sum_tails import Law
 from panstream.algorithms.continual.noisy_tree import NoisyTree
