@@ -31,6 +31,7 @@ from panstream.engine.runtime.name_decoder import NameDecoder
 from panstream.engine.runtime.producers import Producers
 from panstream.engine.runtime.release_record import release_record, release_timestamp
 from panstream.engine.runtime.running_query import DrawnAnswer, RunningQuery
+from panstream.engine.runtime.shard_figures import WithoutShards
 from panstream.engine.runtime.state_backend import LocalBackend, Slot, StateBackend
 from panstream.engine.storage.release_log import Release
 from panstream.errors import StoreError
@@ -42,7 +43,7 @@ from panstream.privacy.person_loss import PersonTotal
 _DAY = 86_400
 
 
-class Engine:
+class Engine(WithoutShards):
     """Run the queries of a configuration. Not thread-safe: one thread owns the engine and its only copy of the state.
 
     Args:
@@ -201,14 +202,6 @@ class Engine:
     def positions(self) -> dict[str, int]:
         """Return the last applied batch number of every producer and file."""
         return dict(self._checkpoint.applied_batches)
-
-    def positions_ahead(self) -> dict[str, set[int]] | None:
-        """Return later positions that some shards had reached when the engine was opened; None without shards."""
-        return None
-
-    def gauges(self) -> list[tuple[str, str, float]]:
-        """Return name, meaning and value of further public figures for metrics: none in one process."""
-        return []
 
     @property
     def producers(self) -> Producers:
