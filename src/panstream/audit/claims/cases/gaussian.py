@@ -23,7 +23,7 @@ from panstream.audit.claims.exact import gaussian_loss, with_update_replaced
 from panstream.audit.claims.person_periods import GaussianPeriod, one_copy
 from panstream.primitives.noise import DiscreteGaussian
 from panstream.privacy.composition import zcdp_epsilon
-from panstream.testing.enumeration import Step, tick, update
+from panstream.testing.enumeration import Step, refresh, tick, update
 from panstream.testing.linear_views import linear_views, ticks
 
 _DELTA = 1e-6
@@ -113,6 +113,7 @@ class _HalfOfTheCorrelatedNoise(GaussMarkovCount):
 def _correlated() -> Iterator[Case]:
     """Yield counts whose noise is correlated over time, with ticks of several steps and of one, and a broken one."""
     slots = [update([]), tick()] * 8
+    announced = [*slots[:5], refresh(), *slots[5:]]
     steps = [ticks([0])] * 8
     moved = [[*steps[:index], ticks([1]), *steps[index + 1 :]] for index in range(8)]
     cases: tuple[tuple[str, type[GaussMarkovCount], dict[str, Any], Any, Any], ...] = (
@@ -126,12 +127,22 @@ def _correlated() -> Iterator[Case]:
             with_update_replaced(slots, update([1, 1, 1])),
         ),
         ("GaussMarkovCount, unbounded", GaussMarkovCount, {"horizon": None}, slots, with_update_replaced(slots, _ONE)),
+        (
+            "GaussMarkovCount, announced intrusions",
+            GaussMarkovCount,
+            {},
+            announced,
+            with_update_replaced(announced, _ONE),
+        ),
         (_HALVED, _HalfOfTheCorrelatedNoise, {}, slots, with_update_replaced(slots, _ONE)),
     )
     for name, kind, settings, stream, neighbours in cases:
         algorithm = kind(**(_SETTINGS | {"horizon": 8} | settings))
         streams = [tuple(neighbour) for neighbour in neighbours]
-        exact = GaussianPeriod(algorithm, tuple(stream), streams, one_copy([len(stream)]), _DELTA, amplitude=1 << 24)
+        refreshes = [index for index, step in enumerate(stream, 1) if step.verb == "refresh"]
+        last = max(refreshes, default=0)  # an unannounced copy is covered after the last refresh
+        moments = [moment for moment in one_copy([len(stream)]) if moment[0] is None or moment[0] >= last]
+        exact = GaussianPeriod(algorithm, tuple(stream), streams, moments, _DELTA, amplitude=1 << 24)
         options: dict[str, Any] = {"name": f"{name}, delta {_DELTA:g}", "exact": exact}
         if name == _HALVED:
             options |= {"name": name, "kind": "control", "represents": "half of sigma loses four times the zCDP"}
