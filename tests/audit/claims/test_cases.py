@@ -13,6 +13,7 @@ from panstream.audit.claims.case import Case
 from panstream.audit.claims.cases import cases_in, density
 from panstream.audit.claims.cases.density import TABLE
 from panstream.audit.claims.monte_carlo import lower_bound
+from panstream.audit.claims.person_periods import GaussianPeriod
 from panstream.audit.claims.report import format_loss
 from panstream.core.catalogue import ALGORITHMS
 from panstream.core.monitor import Monitor
@@ -120,7 +121,7 @@ NOT_AUDITED = {
 def steps_of(case: Case) -> set[str]:
     """Return the verbs of all streams of a case."""
     exact: Any = case.exact
-    if isinstance(exact, LinearProgram):
+    if isinstance(exact, LinearProgram | GaussianPeriod):
         streams: list[Any] = [exact.stream, *exact.neighbours]
     elif isinstance(exact, Enumeration):
         streams = [s for one in exact.scenarios for s in (*one.streams, *(s for pair in one.pairs for s in pair))]
