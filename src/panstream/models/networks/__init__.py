@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from panstream.models.networks.adaptive_model import AdaptiveModel
 from panstream.models.networks.bins import Bins
 from panstream.models.networks.budget import BudgetSplit, PureBudget
 from panstream.models.networks.category_names import frequent_categories
@@ -49,6 +50,7 @@ from panstream.models.networks.svg import to_svg
 from panstream.models.networks.tree_network import TreeNetwork
 
 __all__ = [
+    "AdaptiveModel",
     "Attribute",
     "BayesianNetwork",
     "Bins",
