@@ -11,7 +11,15 @@ import pytest
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.models.networks import AdaptiveModel, Domain, Records, TreeNetwork, balanced_sample, compare
+from panstream.models.networks import (
+    AdaptiveModel,
+    BayesianNetwork,
+    Domain,
+    Records,
+    TreeNetwork,
+    balanced_sample,
+    compare,
+)
 from panstream.models.networks import adaptive_model as adaptive
 from panstream.models.networks._junction_tree import JunctionTree, adjacency, aligned, summed_to
 from panstream.models.networks._log_linear_fit import LogLinearModel
@@ -156,6 +164,7 @@ def test_the_model_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptive, "_LARGEST_MODEL", 100)
     with SeededSource(1) as rng:
         network = AdaptiveModel(epsilon=50.0).fit(dependent(5_000), rng).network
+    assert isinstance(network, BayesianNetwork)
     assert sum(table.size for table in network.tables) <= 100
     assert network.edges
 

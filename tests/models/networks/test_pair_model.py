@@ -10,6 +10,7 @@ import pytest
 
 from panstream.errors import InvalidParameter
 from panstream.models.networks import (
+    AdaptiveModel,
     Domain,
     Mixture,
     PairModel,
@@ -139,8 +140,10 @@ def test_the_first_look_takes_what_its_noise_needs() -> None:
 
 def test_the_rule_is_public() -> None:
     adult = Domain.load(EXAMPLES / "adult-domain.toml")
-    assert isinstance(recommend_learner(1.0, 1e-9, 39_073, adult), PairModel)
-    assert isinstance(recommend_learner(0.1, 1e-9, 39_073, adult), PairModel)
+    assert isinstance(recommend_learner(1.0, 1e-9, 39_073, adult), AdaptiveModel)
+    assert isinstance(recommend_learner(0.1, 1e-9, 39_073, adult), AdaptiveModel)
+    answers = Domain({name: ["no", "yes"] for name in "abcdefgh"})
+    assert isinstance(recommend_learner(1.0, 1e-9, 10_000, answers), PairModel)
     assert isinstance(recommend_learner(1.0, 1e-9, 500, adult), TreeNetwork)
     assert isinstance(recommend_learner(1.0, 1e-9, 10**6, Domain({"one": ["a", "b"]})), TreeNetwork)
     with pytest.raises(InvalidParameter, match="2 attributes or more"):

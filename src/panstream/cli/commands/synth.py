@@ -96,12 +96,12 @@ def _fit(
     domain: Annotated[Path, typer.Option(help="Possible values (TOML or JSON): declared, not read from the rows.")],
     epsilon: Annotated[float, typer.Option(help="Privacy loss for one record; with --contributions for one person.")],
     out: Annotated[Path, typer.Option(help="The model file to write.")],
-    delta: Annotated[float, typer.Option(help="For pairs and tree: probability of a larger loss.")] = 1e-9,
+    delta: Annotated[float, typer.Option(help="For adaptive, pairs and tree: probability of a larger loss.")] = 1e-9,
     method: Annotated[
-        Literal["auto", "pairs", "tree", "privbayes"],
+        Literal["auto", "adaptive", "pairs", "tree", "privbayes"],
         typer.Option(
-            help="pairs or tree at (epsilon, delta), privbayes at epsilon alone; auto chooses pairs or tree by the "
-            "number of rows, the domain and the budget."
+            help="adaptive, pairs or tree at (epsilon, delta), privbayes at epsilon alone; auto chooses one of the "
+            "first three by the number of rows, the domain and the budget."
         ),
     ] = "auto",
     score: Annotated[str, typer.Option(help="For privbayes: gain, R, mi or F.")] = "gain",
@@ -130,6 +130,7 @@ def _fit(
 
         from panstream.cli.commands._synth_rows import ONE_TABLE, records_of_persons
         from panstream.engine.storage.ledger_file import charge_ledgers, ledger_path_for
+        from panstream.models.networks.adaptive_model import AdaptiveModel
         from panstream.models.networks.domain import Domain
         from panstream.models.networks.pair_model import PairModel, recommend_learner
         from panstream.models.networks.privbayes import PrivBayes
@@ -148,11 +149,17 @@ def _fit(
         slack = 0.0 if method == "privbayes" else delta
         of_person = epsilon
         epsilon = per_record_epsilon(epsilon, slack, 1 if contributions is None else contributions)
-        learner: TreeNetwork | PairModel | PrivBayes
+        learner: TreeNetwork | PairModel | AdaptiveModel | PrivBayes
         if method == "privbayes":
             learner = PrivBayes(epsilon=epsilon, score=score, degree=degree, theta=theta)  # type: ignore[arg-type]
         else:  # bad numbers are refused before the rows are read
-            learner = (PairModel if method == "pairs" else TreeNetwork)(epsilon=epsilon, delta=delta)
+            learners: dict[str, type[AdaptiveModel | PairModel | TreeNetwork]] = {
+                "adaptive": AdaptiveModel,
+                "pairs": PairModel,
+                "tree": TreeNetwork,
+                "auto": TreeNetwork,
+            }
+            learner = learners[method](epsilon=epsilon, delta=delta)
         columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with progress_bar(*columns) as bar:
             task = bar.add_task("reading rows", total=1.0)

@@ -181,9 +181,12 @@ class _Walk:
         conditional = self.marginal(clique, axes) / np.maximum(
             aligned(self.marginal(clique, given), given, axes), _TINY
         )
-        here = [attribute, *message.rest]
-        joint: Table = np.einsum(message.table, here, conditional, list(axes), [attribute, *remaining], optimize=True)
-        return joint
+        names = {member: chr(ord("A") + index) for index, member in enumerate((*{attribute, *message.rest, *axes},))}
+        left, middle, right = (
+            "".join(names[member] for member in members)
+            for members in ((attribute, *message.rest), axes, (attribute, *remaining))
+        )
+        return np.asarray(np.einsum(f"{left},{middle}->{right}", message.table, conditional, optimize=True))
 
     def pairs(self, attribute: int) -> Iterator[tuple[int, Table]]:
         """Yield each other attribute with its joint table; the attribute's axis is the first."""

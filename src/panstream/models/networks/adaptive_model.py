@@ -3,9 +3,9 @@
 A tree has d - 1 of the d(d - 1)/2 dependences between d attributes. This learner buys the noisy tables of as many pairs
 as the budget is worth, in rounds, as AIM does (McKenna, Mullins, Sheldon, Miklau 2022): a table is chosen privately if
 the model fitted so far is far from it, compared with the noise it would get; then it is measured, and the model is
-fitted again (`panstream.models.networks._log_linear_fit`). If the tables of a round move the model by less than their
-noise, the shares are too small to find more, and the next ones are twice as large. Only such pairs are candidates that
-the junction tree of the model stays small.
+fitted again (`panstream.models.networks._log_linear_fit`). "No pair" is a candidate too: if it is chosen, the shares
+are too small to find more, and the next ones are twice as large; if they cannot grow, one-way tables get what remains.
+Only such pairs are candidates that the junction tree of the model stays small.
 
 Differences from AIM: several tables are chosen between two fits; large tables get a larger share, and small ones a
 smaller; overlapping tables are combined by least squares; and a pair's parameters shrink as its noise asks for.
@@ -37,7 +37,8 @@ _CHOICE = Fraction(1, 10)  # of what a table and its choice cost together
 _FIRST_UNITS = 3  # times the number of attributes: the units into which the budget is divided at first
 _LAST_UNIT = Fraction(1, 4)  # a remainder below that part of a first unit joins the last table
 _RELATIVE_SHARES = 1.0 / 8.0, 8.0  # limits of a table's share over that of the median pair
-_CALM = 0.3  # of the noise: a table that moves the model less brings nothing, though parameters shrink
+_NOISE_WEIGHT = 0.6  # of a table's expected noise: shrinking removes part of it
+_LARGEST_UNIT = Fraction(1, 4)  # of what remains: if no pair exceeds its noise even so, one-way tables get it
 _FEW_STEPS, _MANY_STEPS = 40, 150  # of descent, in a round and at the end
 _LARGEST_MODEL = 1 << 17  # cells of all cliques of the junction tree
 _MAX_CATEGORIES = 4096  # of all attributes together
@@ -58,7 +59,7 @@ class AdaptiveModel(GaussianLearner):
     exponential mechanisms. The number of records and the domain are public. The holder keeps the rows.
 
     **Error**: a cell of a two-way table has noise sigma = 1/sqrt(rho·share); shares grow like cells^(2/3), and double
-    where tables bring less than their noise.
+    when no pair is farther from the model than its noise.
 
     Close two- and three-way tables; see `recommend_learner` for when another learner does better.
 
@@ -114,30 +115,30 @@ class _Measurements:
         self.model.fit(_FEW_STEPS)
 
     def measure_round(self) -> None:
-        """Choose and measure some tables, fit again, and double the unit if they moved the model less than noise."""
-        before = self.model.pair_marginals()
-        chosen: dict[_Pair, NoisyTable] = {}
+        """Choose and measure some tables and fit again; if none exceeds its noise, double the unit or end."""
+        fitted = self.model.pair_marginals()
+        chosen: list[_Pair] = []
         for _ in range(max(1, len(self.domain) // 3)):
             if not self.remaining:
                 break
             self.unit = min(self.unit, self.remaining)
-            choice = _down(self.unit * _CHOICE)
-            pair = self._choose(before, chosen, choice)
+            pair = self._choose(fitted, chosen, _down(self.unit * _CHOICE))
             if pair is None:
+                if self.unit > _LARGEST_UNIT * self.remaining:
+                    self._measure_ones_again()
+                self.unit *= 2
                 break
             share = self._table_share(pair)
             if self.remaining - share < self.last_share:
                 share = self.remaining
-            chosen[pair] = self._measure(pair, share)
+            self._measure(pair, share)
+            chosen.append(pair)
         self.model.fit(_FEW_STEPS)
-        after = self.model.pair_marginals()
-        calm = [
-            self.records * np.abs(after[pair] - before[pair]).sum()
-            <= _CALM * math.sqrt(2 / math.pi) * table.sigma * table.counts.size
-            for pair, table in chosen.items()
-        ]
-        if 2 * sum(calm) >= len(calm):
-            self.unit *= 2
+
+    def _measure_ones_again(self) -> None:
+        for table in self.budget.measure_all("marginals", self.ones, self.remaining, self.rng):
+            self._add(table)
+        self.remaining = Fraction(0)
 
     def _table_share(self, pair: _Pair) -> Fraction:
         return min(_down(self.unit * (1 - _CHOICE) * Fraction(self.relative[pair])), self.remaining)
@@ -145,7 +146,7 @@ class _Measurements:
     def _choose(
         self, fitted: dict[_Pair, NDArray[np.float64]], chosen: Collection[_Pair], share: Fraction
     ) -> _Pair | None:
-        """Return a table whose distance from the model exceeds its noise most, by a private choice."""
+        """Return a pair whose distance from the model exceeds its noise most, or None, by a private choice."""
         from panstream.primitives.kernels.models.elimination import cells_with_edges
 
         pairs = [pair for pair in self.pairs if pair not in chosen]
@@ -155,17 +156,15 @@ class _Measurements:
         spent = max(1 - float(self.remaining), 0.25)
         limit = max(spent * _LARGEST_MODEL, float(cells.min()) + 0.5)
         pairs = [pair for pair, size in zip(pairs, cells, strict=True) if size <= limit]
-        if not pairs:
-            return None
         utilities = []
         for pair in pairs:
             gap = self.pairs[pair] - np.rint(self.records * fitted[pair]).astype(np.int64)
-            noise = gap.size * self.budget.size(self._table_share(pair), gap.size)
+            noise = _NOISE_WEIGHT * gap.size * self.budget.size(self._table_share(pair), gap.size)
             utilities.append(int(np.abs(gap).sum()) - round(noise))
         self.remaining -= share
-        values = np.array(utilities, np.int64)
+        values = np.array([*utilities, 0], np.int64)
         index = self.budget.choose("structure", values, RESIDUAL_SENSITIVITY, share, self.rng)
-        return pairs[index]
+        return pairs[index] if index < len(pairs) else None
 
     def _measure(self, pair: _Pair, share: Fraction) -> NoisyTable:
         self.remaining -= share

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 from panstream.models.networks._mixture_fit import trial_step
+from panstream.models.networks.adaptive_model import AdaptiveModel
 from panstream.models.networks.budget import Budget, ZcdpBudget, split_proportionally
 from panstream.models.networks.contingency import contingency, pairwise
 from panstream.models.networks.domain import Domain
@@ -46,14 +47,18 @@ _REST = {  # of the rest, the shares of one-way tables and of edges; all pairs g
 _FEW_STEPS = 16 * 25
 _MANY_STEPS = 16 * 250
 _MAX_CATEGORIES = 4096  # of all attributes together: the fit has tables of this many rows and columns
+_SMALL_PAIR = 8  # cells
 _MAX_PAIR_NOISE = 0.6  # mean total variation distance of a pair's table by noise
 
 
-def recommend_learner(epsilon: float, delta: float, records: int, domain: Domain) -> TreeNetwork | PairModel:
+def recommend_learner(
+    epsilon: float, delta: float, records: int, domain: Domain
+) -> TreeNetwork | PairModel | AdaptiveModel:
     """Return the learner whose model is likely to be closest, chosen by public figures only.
 
-    All pairs are measured unless noise alone would move one-way tables by more than .06 or pair tables by more than .6
-    in total variation, or the domain has one attribute or above 4,096 categories in all.
+    A tree is learned if noise alone would move one-way tables by more than .06 or pair tables by more than .6 in total
+    variation, or if the domain has one attribute or above 4,096 categories in all. Otherwise pairs are chosen; all are
+    measured if half of their tables have at most 8 cells, since choosing among such tables gains little.
 
     Args:
         epsilon: The budget's epsilon.
@@ -64,12 +69,16 @@ def recommend_learner(epsilon: float, delta: float, records: int, domain: Domain
     >>> domain = Domain({name: ["no", "yes"] for name in "abcdefgh"})
     >>> [type(recommend_learner(1.0, 1e-9, records, domain)).__name__ for records in (100, 10_000)]
     ['TreeNetwork', 'PairModel']
+    >>> wards = Domain({name: list("abcde") for name in "abcdefgh"})
+    >>> type(recommend_learner(1.0, 1e-9, 10_000, wards)).__name__
+    'AdaptiveModel'
     """
     budget = ZcdpBudget(epsilon, delta)
     has_useful_margins = budget.noise_distance(records, domain.sizes) <= budget.min_useful_share
-    if has_useful_margins and _fits(domain) and _pair_noise(budget, records, domain.sizes) <= _MAX_PAIR_NOISE:
-        return PairModel(epsilon=epsilon, delta=delta)
-    return TreeNetwork(epsilon=epsilon, delta=delta)
+    if not (has_useful_margins and _fits(domain) and _pair_noise(budget, records, domain.sizes) <= _MAX_PAIR_NOISE):
+        return TreeNetwork(epsilon=epsilon, delta=delta)
+    cells = np.median([one * other for one, other in itertools.combinations(domain.sizes, 2)])
+    return (PairModel if cells <= _SMALL_PAIR else AdaptiveModel)(epsilon=epsilon, delta=delta)
 
 
 def steps_of_fit(domain: Domain, rng: NoiseSource) -> tuple[Callable[[], object], int, int]:
