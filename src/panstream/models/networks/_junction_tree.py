@@ -1,6 +1,6 @@
 """Junction trees: exact marginals of a log-linear model whose cliques have few cells.
 
-The graph of the model's attributes is made chordal by greedy elimination; the maximal cliques form a tree in which
+The graph of the attributes is made chordal by greedy elimination; the maximal cliques form a tree in which
 neighbours share a separator. Two passes of messages give the marginal of every clique; from these follow the marginals
 of all pairs of attributes and conditional tables of an equivalent Bayesian network.
 """

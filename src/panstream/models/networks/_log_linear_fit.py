@@ -60,7 +60,7 @@ class LogLinearModel:
         return [(part[0], part[1]) for part in self.estimates.components if len(part) == 2]
 
     def fit(self, steps: int) -> None:
-        """Climb from the present parameters by at most so many steps of L-BFGS."""
+        """Climb from the present parameters by at most this many steps of L-BFGS."""
         components = self.estimates.components
         if set(components) != set(self._homes):
             self.tree = JunctionTree(self.sizes, components)
