@@ -332,6 +332,16 @@ def asked_at(visitors: int, options: dict[str, Any]) -> set[str]:
     return {candidate.question.name for candidate in proposal.asked}
 
 
+def test_who_came_back_on_two_machines() -> None:
+    """Epsilon 1 for each of the six weeks that 30 days meet, at a horizon; on one machine it is 11.7."""
+    spec = WebsiteSpec(site="example.org", visitors=1_000, retention=True, machines=MACHINES)
+    assert spec.retention_loss() == pytest.approx(6.0, abs=0.01)
+    proposal = propose_queries(spec)
+    (question,) = (candidate for candidate in proposal.asked if candidate.question.name == "returning visitors")
+    assert question.question.keys == {"epsilon": 1.0, "horizon": 520}
+    assert "who came back takes 6: answers only; cells of four past weeks stay as shares" in to_text(proposal)
+
+
 def test_who_came_back_raises_the_visitors_number_and_is_refused_below_it() -> None:
     spec = WebsiteSpec(site="example.org", visitors=1_000, retention=True)
     loss = spec.retention_loss()
