@@ -188,8 +188,8 @@ def audited_package(item: pytest.Item) -> str | None:
     if "test_cases.py::test_every_claim" not in item.nodeid:
         return None
     algorithm = item.callspec.params["case"].algorithm  # type: ignore[attr-defined]
-    root, *parents, _ = str(type(algorithm).__module__).split(".")
-    return "/".join(parents) if root == "panstream" else None
+    root, *names = str(type(algorithm).__module__).split(".")
+    return "/".join(names[:-1]) if root == "panstream" else None
 
 
 def near(path: Path) -> str:
