@@ -24,6 +24,8 @@ _MODULES = {name: module for name, module in ALGORITHMS.items() if module.starts
     "Sketch": "panstream.algorithms.distinct.sketch",
     "Statistic": "panstream.algorithms.turnstile.statistic",
     "TopItems": "panstream.algorithms.auto",
+    "register_duckdb": "panstream.algorithms.distinct.sketch_functions",
+    "register_spark": "panstream.algorithms.distinct.sketch_functions",
     "sketch_count": "panstream.algorithms.distinct.sketch_functions",
     "sketch_overlap": "panstream.algorithms.distinct.sketch_functions",
     "sketch_union": "panstream.algorithms.distinct.sketch_functions",

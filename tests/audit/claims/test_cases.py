@@ -47,6 +47,7 @@ CHANGES = {
     "bounded",
     "max_events",
     "min_net_weight",
+    "repeats",
 }
 # Options that are public sizes or only change the answer; a new one belongs here or above.
 SAME = {
@@ -54,7 +55,7 @@ SAME = {
     "owned", "sites", "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed",
     "horizon", "lower", "upper", "outside", "window", "decay", "rate", "capacity", "resolution", "population",
     "quantile", "branching", "depth", "radices", "method", "start_rate", "rows_of_cells",
-    "cohorts", "max_item_bytes", "step", "width", "row_width", "rows", "domain", "hash",
+    "cohorts", "max_item_bytes", "step", "width", "row_width", "rows", "domain", "hash", "order", "exactly",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.
 SHARED = {

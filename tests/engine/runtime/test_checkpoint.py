@@ -157,7 +157,8 @@ def test_every_key_of_a_query_is_stored() -> None:
     settings = config(COUNT)
     stored = _query_fingerprint(settings.queries[0], settings)
     assert {each.name for each in fields(QueryConfig)} - {*_NOT_STORED, *_STORED_IF_GIVEN} <= stored.keys()
-    given = replace(settings.queries[0], bounded_by="declared", counter="view", calendar=CalendarGrid("day"))
+    options = {"bounded_by": "declared", "counter": "view", "calendar": CalendarGrid("day"), "at_most": 9, "changes": 2}
+    given = replace(settings.queries[0], **options)
     assert _query_fingerprint(given, settings).keys() == {*stored, *_STORED_IF_GIVEN}
 
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Listed:
         self.resumed: Mapping[str, int] = {}
         self.closed = False
 
-    def resume(self, applied: Mapping[str, int]) -> None:
+    def resume(self, applied: Mapping[str, int], ahead: Mapping[str, Collection[int]] | None = None) -> None:
         self.resumed = applied
 
     def batches(self) -> Iterator[RowBatch | None]:

@@ -43,8 +43,7 @@ def _init(
 ) -> None:
     """Write a domain file to fill in, from a table's header and declared types. No row is looked at.
 
-    Ranges come from the names of the columns, such as 0 to 120 for an age: check them. With --guess-types the first
-    rows are looked at, for the types of the columns only.
+    Ranges come from the names of the columns, such as 0 to 120 for an age: check them. Only --guess-types reads rows.
     """
     with exit_codes():
         from panstream.cli.commands._synth_domain import domain_to_fill_in
