@@ -127,7 +127,7 @@ def gauss_markov_variances(
 
     >>> noise = gauss_markov_variances(1.0, 1e-6, 10)
     >>> round(noise.count), round(noise.count + noise.fresh + 5 * noise.level)
-    (116, 660)
+    (117, 662)
     """
     levels = len(level_exponents(order, one_step_ticks=one_step_ticks))
     rho = zcdp_rho(epsilon, delta)

@@ -37,7 +37,7 @@ class Scripted:
         self._seconds = seconds
         self.acknowledged: list[object] = []
 
-    def resume(self, applied: Any) -> None: ...
+    def resume(self, applied: Any, ahead: Any = None) -> None: ...
 
     def batches(self) -> Iterator[RowBatch | None]:
         for second in self._seconds:
