@@ -11,7 +11,8 @@ const NOTHING = 0.9; // part of all possible values: an interval as wide says no
 export const asksRetention = (query) => query.outputs.some(({ name }) => name === "rate_1");
 
 /** After how many windows a question asks. */
-export const lagsOf = (query) => query.outputs.filter(({ name }) => name.startsWith("rate_")).map((_, index) => index + 1);
+export const lagsOf = (query) =>
+  query.outputs.filter(({ name }) => name.startsWith("rate_")).map((_, index) => index + 1);
 
 /** The latest answers of the group that a series belongs to, by window and lag; of those that are `wanted`. */
 export function read(query, store, chosen, wanted = () => true) {

@@ -1,4 +1,4 @@
-// Pictures of who came back: the share that comes again after 1, 2, … windows, and the new and returning of each window.
+// Pictures of who came back: the share that comes again after 1, 2, … windows; new and returning users by window.
 
 import { h, s } from "./dom.js";
 import { number } from "./format.js";
@@ -41,9 +41,8 @@ class Picture {
   #fill() {
     const wide = this.node.clientWidth;
     if (wide < NARROW) return;
-    this.node.replaceChildren(
-      s("svg", { width: wide, height: HEIGHT, viewBox: `0 0 ${wide} ${HEIGHT}`, "aria-hidden": "true" }, this.#draw(wide)),
-    );
+    const size = { width: wide, height: HEIGHT, viewBox: `0 0 ${wide} ${HEIGHT}` };
+    this.node.replaceChildren(s("svg", { ...size, "aria-hidden": "true" }, this.#draw(wide)));
   }
 }
 
@@ -74,7 +73,8 @@ export class Curve extends Picture {
     const known = lags.map((lag) => rates.get(lag)).filter(says);
     this.node.hidden = !known.length;
     const words = known.map((release) => `${release.lag} later ${share(release).join(", 95%: ")}`).join("; ");
-    this.show(`Share of users that comes again, by windows: ${words}. The row “Share of all” has the numbers.`, (wide) => {
+    const label = `Share of users that comes again, by windows: ${words}. The row “Share of all” has the numbers.`;
+    this.show(label, (wide) => {
       const high = Math.min(1, 1.1 * Math.max(...known.map(({ interval }) => interval[1])));
       const { left, y, lines } = scale(wide, high, (at) => percent(at));
       const step = (wide - left - RIGHT) / lags.length;
@@ -96,9 +96,10 @@ export class Curve extends Picture {
           known
             .filter(({ too_uncertain: unsure }) => unsure)
             .map((each) => figure(x(each), y(each.interval[1]), share(each)[1], wide, "range-label")),
-        lags.map((lag) =>
-          s("text", { class: "axis", x: x({ lag }), y: HEIGHT - 6, "text-anchor": "middle" }, lag === 1 ? "1 later" : lag),
-        ),
+        lags.map((lag) => {
+          const label = lag === 1 ? "1 later" : lag;
+          return s("text", { class: "axis", x: x({ lag }), y: HEIGHT - 6, "text-anchor": "middle" }, label);
+        }),
       ];
     });
   }
@@ -159,7 +160,8 @@ export class Weeks extends Picture {
   }
 }
 
-const people = (release) => (release?.too_uncertain ? "too uncertain to say" : number(Math.max(release?.value ?? 0, 0), 10));
+const people = (release) =>
+  release?.too_uncertain ? "too uncertain to say" : number(Math.max(release?.value ?? 0, 0), 10);
 
 const day = ([from]) => new Date(from).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 
