@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from panstream.cli.commands.synth import _read_model
-from panstream.models.networks import Domain, Mixture, Records, compare
+from panstream.models.networks import BayesianNetwork, Domain, Records, compare
 from tests.cli.running import run as run_command
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
@@ -40,7 +40,7 @@ def test_the_model_keeps_the_claim(model: Path) -> None:
     assert about["claim"]["epsilon"] == 2.0
     assert about["claim"]["delta"] == 1e-9
     assert about["records"] == 8000
-    assert isinstance(network, Mixture)
+    assert isinstance(network, BayesianNetwork)
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def small(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_second_model_of_the_same_rows_is_charged(small: tuple[Path, Path], tmp_path: Path) -> None:
     domain, rows = small
     words = ("fit", rows, "--domain", domain, "--epsilon", "1", "--out")
-    first = run(*words, tmp_path / "a.json", "--budget", "2.5")
+    first = run(*words, tmp_path / "a.json", "--budget", "2.5", "--method", "pairs")
     estimate, spent = first.stderr.splitlines()
     assert re.fullmatch(r"Fitting 16 categories: .+ s", estimate)
     assert spent == "So far: epsilon 1, delta 1e-09, for one record (rows.csv.ledger)."
@@ -188,6 +188,20 @@ def test_a_second_model_of_the_same_rows_is_charged(small: tuple[Path, Path], tm
     run(*words, tmp_path / "c.json", "--ledger", tmp_path / "other")
     run(*words, "x.json", "--no-ledger", "--budget", "1", code=2)
     run(*words, "x.json", "--budget", "-1", code=2)
+
+
+@pytest.mark.parametrize(
+    ("domain", "method"),
+    [("", ("adaptive",)), ("", ("pairs",)), ('age = ["1", "2", "3"]\n', ("privbayes", "--score", "F"))],
+)
+def test_a_domain_that_the_method_does_not_take_costs_nothing(
+    domain: str, method: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "domain.toml").write_text('sex = ["f", "m"]\n' + domain)
+    (tmp_path / "rows.csv").write_text("sex,age\nf,1\nm,2\n")
+    words = ("--domain", tmp_path / "domain.toml", "--epsilon", 1, "--out", tmp_path / "m.json", "--method", *method)
+    run("fit", tmp_path / "rows.csv", *words, code=2)
+    assert not list(tmp_path.glob("*.ledger"))
 
 
 def test_rows_that_cannot_be_read_cost_nothing(small: tuple[Path, Path]) -> None:

@@ -148,6 +148,14 @@ def test_categories_that_nobody_listed(tmp_path: Path) -> None:
     )  # one person has all rows: one of them counts
 
 
+def test_rows_without_a_person_cost_nothing(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("ward,patient\na,1\nb,\n")
+    words = ("--column", "ward", "--epsilon", 1, "--contributions", 1, "--person", "patient")
+    assert "does not say whose it is" in run("categories", rows, *words, code=1).output
+    assert not list(tmp_path.glob("*.ledger"))
+
+
 def _code(words: str) -> int:
     return 1 if words.startswith("no column") else 2
 

@@ -87,6 +87,8 @@ def test_random_tables_have_the_dialect_that_duckdb_reports() -> None:
         "a,b\n007,x\n",  # a code
         "a,b\n1234567890123456789,x\n",
         "a,b\n1.2.3,x\n",
+        "a,b\n1,-\n",  # a minus for a value that is missing, as the last field
+        "a,b\n-,x\n2,z\n",
         "a,b\n1,true\n",
         "nan,b\n1.5,x\n",
         "a\n1\n",

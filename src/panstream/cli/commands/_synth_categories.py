@@ -55,13 +55,12 @@ def categories(
         limit = category_threshold(*share, contributions or 1)
         wanted = list(dict.fromkeys([*names, *([] if person is None else [person])]))
         table = text_columns(rows, wanted)
-        paths = [] if no_ledger else [ledger or ledger_path_for(rows)]
-        charged = charge_ledgers(
-            paths, {"synth categories": categories_claim(epsilon, delta, contributions)}, budget=budget
-        )
         with NoiseSource() as rng:
-            if person is not None:
+            if person is not None:  # rows that do not say whose they are cost nothing
                 table = table.take(rows_of_persons(table.column(person), contributions or 1, rng))
+            paths = [] if no_ledger else [ledger or ledger_path_for(rows)]
+            claim = categories_claim(epsilon, delta, contributions)
+            charged = charge_ledgers(paths, {"synth categories": claim}, budget=budget)
             for name in names:
                 named = frequent_categories(table.column(name), *share, rng, contributions=contributions or 1)
                 typer.echo(f"{toml_key(name)} = {{ categories = {toml_value(named)}, other = true }}")

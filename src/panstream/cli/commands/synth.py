@@ -159,6 +159,7 @@ def _fit(
                 "auto": TreeNetwork,
             }
             learner = learners[method](epsilon=epsilon, delta=delta)
+        learner.check(declared)
         columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with progress_bar(*columns) as bar:
             task = bar.add_task("reading rows", total=1.0)

@@ -107,7 +107,7 @@ def _kind(
     signed = classes[starts] == _MINUS
     digits, points = (_count(classes == kind, starts, ends) for kind in (_DIGIT, _POINT))
     is_number = (points <= 1) & (digits + points + signed == widths) & (digits <= _LONGEST)
-    begin = starts + signed
+    begin = np.minimum(starts + signed, ends - 1)  # a minus may be all of a field
     is_number &= (classes[begin] == _DIGIT) & (classes[ends - 1] == _DIGIT)
     is_number &= (classes[begin] != classes[begin + 1]) | ~is_zero[begin]  # a code such as 007 is text
     if not np.all(is_number):

@@ -22,11 +22,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import InvalidParameter
 from panstream.models.networks._junction_tree import adjacency
 from panstream.models.networks._log_linear_fit import LogLinearModel
 from panstream.models.networks.budget import RESIDUAL_SENSITIVITY, Budget
 from panstream.models.networks.contingency import contingency, pairwise
+from panstream.models.networks.domain import Domain
 from panstream.models.networks.learner import GaussianLearner, Learned, Progress
 from panstream.models.networks.noisy_tables import NoisyTable, average_repeats, smooth
 from panstream.models.networks.records import Records
@@ -71,12 +71,15 @@ class AdaptiveModel(GaussianLearner):
     (True, 1.0)
     """
 
+    def _obstacle(self, domain: Domain) -> str | None:
+        if len(domain) >= 2 and sum(domain.sizes) <= _MAX_CATEGORIES:
+            return None
+        return (
+            f"pairs need 2 attributes or more and at most {_MAX_CATEGORIES:,} categories in all; "
+            "TreeNetwork takes any number"
+        )
+
     def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
-        if len(records.domain) < 2 or sum(records.domain.sizes) > _MAX_CATEGORIES:
-            raise InvalidParameter(
-                f"pairs need 2 attributes or more and at most {_MAX_CATEGORIES:,} categories in all; "
-                "TreeNetwork takes any number"
-            )
         learning = _Measurements(records, budget, rng)
         progress("one-way tables", 0.0)
         learning.measure_ones()

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from panstream.errors import InvalidParameter
 from panstream.models.networks.budget import Budget, PureBudget, ZcdpBudget
+from panstream.models.networks.domain import Domain
 from panstream.models.networks.forest_fit import MOSTLY_NOISE
 from panstream.models.networks.mixture import Mixture
 from panstream.models.networks.network import BayesianNetwork
@@ -76,6 +77,20 @@ class _Learner(ABC):
     def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
         """Spend the budget; the result may depend on the records only through what the budget released."""
 
+    def check(self, domain: Domain) -> None:
+        """Raise InvalidParameter if the learner does not take this domain; `fit` does so before it draws anything.
+
+        Args:
+            domain: The attributes.
+        """
+        obstacle = self._obstacle(domain)
+        if obstacle is not None:
+            raise InvalidParameter(obstacle)
+
+    def _obstacle(self, domain: Domain) -> str | None:
+        """Return why the learner does not take this domain, or None if it does."""
+        return None
+
     def claim(self) -> Claim:
         """Return the claim of a fit, before any record is read."""
         return self._budget().claim()
@@ -89,6 +104,7 @@ class _Learner(ABC):
                 return self.fit(records, fresh, progress)
         if len(records) < 1:
             raise InvalidParameter("records must not be empty")
+        self.check(records.domain)
         budget = self._budget()
         tables, network = self._learn(records, budget, rng, progress)
         progress("done", 1.0)

@@ -18,7 +18,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import InvalidParameter
 from panstream.models.networks._mixture_fit import trial_step
 from panstream.models.networks.adaptive_model import AdaptiveModel
 from panstream.models.networks.budget import Budget, ZcdpBudget, split_proportionally
@@ -120,12 +119,15 @@ class PairModel(GaussianLearner):
     (True, 1.0)
     """
 
+    def _obstacle(self, domain: Domain) -> str | None:
+        if _fits(domain):
+            return None
+        return (
+            f"all pairs need 2 attributes or more and at most {_MAX_CATEGORIES:,} categories in all; "
+            "TreeNetwork takes any number"
+        )
+
     def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
-        if not _fits(records.domain):
-            raise InvalidParameter(
-                f"all pairs need 2 attributes or more and at most {_MAX_CATEGORIES:,} categories in all; "
-                "TreeNetwork takes any number"
-            )
         tables, chosen = _measure(records, budget, rng, progress)
         return tables, fit_pair_model(records.domain, len(records), tables, rng, progress, chosen=chosen)
 

@@ -76,6 +76,11 @@ class PrivBayes(PureLearner):
             raise InvalidParameter(f"score gain makes a forest, so degree must be 0 or 1, got degree={self.degree}")
         checks.require_positive(theta=self.theta)
 
+    def _obstacle(self, domain: Domain) -> str | None:
+        if self.score == "F" and any(size != 2 for size in domain.sizes):
+            return "score F needs attributes with two values each; use R"
+        return None
+
     def _learn(self, records: Records, budget: Budget, rng: NoiseSource, progress: Progress) -> Learned:
         if self.score != "gain":
             return self._greedy(records, budget, rng, progress)
@@ -96,8 +101,6 @@ class PrivBayes(PureLearner):
         families = _ParentSets(degree=self.degree, cells=limit)
         parents: tuple[tuple[int, ...], ...] = ((),) * len(domain)
         if self.degree != 0 and len(domain) > 1 and structure:
-            if self.score == "F" and any(size != 2 for size in domain.sizes):
-                raise InvalidParameter("score F needs attributes with two values each; use R")
             parents = _greedy_families(records, _SCORES[self.score], families, budget, structure, rng, progress)
         needed = sorted(largest_families(parents))  # the N - k tables that need noise
         for family in needed:
