@@ -14,7 +14,7 @@ _EVENT = "numba:compile"  # once per function that is compiled, never for one th
 
 @contextmanager
 def compile_notice(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell of the first compilation in the block, how far it is, and at its end how long it took; imports numba."""
+    """Announce the first compilation in the block, its progress, and at the end how long it took; imports numba."""
     event: Any = importlib.import_module("numba.core.event")
     depth = 0  # functions that are compiled for others
     count = 0

@@ -102,7 +102,7 @@ class SharedContinualDensity(SharedDensity):
         if self.noisy:
             raise InvalidParameter("noisy cells change with every arrival: only exact ones can be counted by a tree")
         if self.changes > 1 and not self.deletions:
-            raise InvalidParameter("a user comes once where rows remove nobody: changes needs deletions")
+            raise InvalidParameter("changes needs deletions: without them, a user comes only once")
         SharedDensity._build_plain(self, OptBern, universe=self.universe)
         object.__setattr__(self, "radices", TreeNoise(1.0, self.releases, tuple(self.radices)).radices)
 

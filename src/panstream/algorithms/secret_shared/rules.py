@@ -46,7 +46,7 @@ def rule_from_parameters(kind: str, parameters: dict[str, Any]) -> Rule:
         if rule.size > _MAX_SHARE_BYTES:
             raise TypeError
     except (AttributeError, KeyError, TypeError):
-        raise InvalidParameter(f"no rule is called {kind!r} with these parameters") from None
+        raise InvalidParameter(f"unknown rule {kind!r}, or unknown parameters of it") from None
     return rule
 
 

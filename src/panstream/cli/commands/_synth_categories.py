@@ -16,18 +16,19 @@ def categories(
     column: Annotated[list[str], typer.Option(metavar="COLUMN", help="A column of text; may be repeated.")],
     epsilon: Annotated[float, typer.Option(help="Privacy loss, divided evenly between the columns.")],
     delta: Annotated[
-        float, typer.Option(help="Probability that a value is named which only one person has; divided likewise.")
+        float, typer.Option(help="Probability that a value of only one person is named; divided evenly, too.")
     ] = 1e-9,
     contributions: Annotated[
         int | None, typer.Option(help="Protect a person with at most this many records instead of one record.")
     ] = None,
     person: Annotated[
-        str | None, typer.Option(help="Column that says whose a record is: take --contributions of each, at random.")
+        str | None,
+        typer.Option(help="Column that identifies the person: take --contributions records of each, at random."),
     ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="File that records what models and answers cost; next to the rows by default.")
     ] = None,
-    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not record what it costs.")] = False,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not record what the answer costs.")] = False,
     budget: Annotated[
         float | None, typer.Option(help="Refuse if all together would cost more; the ledger remembers it.")
     ] = None,

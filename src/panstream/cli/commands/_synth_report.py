@@ -53,7 +53,7 @@ li + li {{ margin-top: .35rem }} ul {{ padding-left: 1.2rem }}
 """
 _EXACT = (
     "This page is not private. It compares with the real rows, and those figures are exact: no claim covers them. "
-    "Keep it with the rows; do not publish it."
+    "Store it with the rows; do not publish it."
 )
 _MAX_PAIRS = 200
 
@@ -71,7 +71,7 @@ def report_page(evaluation: Evaluation) -> str:
     reference = "real rows" if evaluation.real is not None else "noisy tables"
     boxes = "".join(f"<div>{html_text(name)}<b>{html_text(value)}</b></div>" for name, value in evaluation.figures())
     free = f"<p class=soft>The {whom} beside the {reference} of {int(about['records']):,} records. " + (
-        "</p>" if evaluation.real is not None else "Nothing here was read from the records again: it costs nothing.</p>"
+        "</p>" if evaluation.real is not None else "The records were not read again, so this page costs no privacy.</p>"
     )
     body = [
         free,
@@ -189,10 +189,10 @@ def _limits(evaluation: Evaluation) -> str:
         "Decisions about a person. No row is a person, and none was copied from one.",
         f"Small groups. Counts below about {smallest:,} records cannot be told from noise."
         + (f" Rarer than their noise here: {hidden}{' and others' if len(rare) > 5 else ''}." if rare else ""),
-        "Relations of three columns or more at once, unless pairs explain them: only the tables above were measured.",
-        "Confidence intervals and tests that take the rows for real ones: they do not know the noise of the model. "
+        "Relations among three or more columns, unless pairs explain them: only the tables above were measured.",
+        "Confidence intervals and tests that treat the rows as real ones: they ignore the noise of the model. "
         "Drawing more rows does not add information.",
-        "Figures that must be exact, such as bills or totals in a yearly report: ask for them with panstream query.",
+        "Totals for reports and bills: get them from panstream query, with an interval, or from the rows.",
         "Relations between rows, such as visits of one patient in order, and columns that were not declared.",
         "Values within a bin: drawn numbers are spread evenly there.",
         *evaluation.about.get("notes", []),

@@ -36,15 +36,15 @@ def federate(
         typer.Option(
             help="Method to use instead of the configuration's: automatic, pairs, tree, gaussian-sums, independent, "
             "noisy-statistics, majority-voting, noisy-model, average-scores or distributed-parameters. "
-            "Automatic is pairs by secure sums where three or more holders pin each other's keys, else tree."
+            "Automatic is pairs by secure sums if three or more holders have pinned each other's keys, else tree."
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
 ) -> None:
     """Learn one network from the holders of CONFIG and show it, with what every holder spent.
 
-    Holders given by url are asked where they run. Holders given by data are started here, each as a process with a
-    ledger and a certificate of its own, and stopped again: to try a federation on one machine.
+    Holders with a url run elsewhere and are asked there. Holders with data are started here, each as a process with
+    its own ledger and certificate, and stopped at the end: use this to try a federation on one machine.
 
     Where CONFIG names no method and three or more holders have pinned each other's keys, what they send can be read
     only as a sum, also if one of five drops out on the way; otherwise the method is tree.
@@ -280,7 +280,7 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
         figures = (f"{info.records:,}", f"{info.spent:.4g}", limit, f"{info.delta:g}")
         rows.append((info.holder, *figures, "took part"))
     missing = set(result.holders) - {row[0] for row in rows}
-    rows += [(name, "", "", "", "", "took part, does not answer any more") for name in sorted(missing)]
+    rows += [(name, "", "", "", "", "took part, no longer answers") for name in sorted(missing)]
     rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
     head = ("holder", "records", "epsilon spent", "budget", "delta", "")
     table = format_table("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})

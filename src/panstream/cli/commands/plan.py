@@ -107,7 +107,7 @@ def _turnstile(
     users: Annotated[int, typer.Option(help="About how many users have a weight.")],
     universe: Annotated[int | None, typer.Option(help="How many users exist, if that is known.")] = None,
     largest: Annotated[int, typer.Option(help="Bound on the net weight of a user, either sign.")] = 1 << 40,
-    crop: Annotated[int | None, typer.Option(help="Most that counts per user, for a cropped sum.")] = None,
+    crop: Annotated[int | None, typer.Option(help="Largest weight that counts per user, for a cropped sum.")] = None,
     threshold: Annotated[int | None, typer.Option(help="Weight of a heavy hitter.")] = None,
     total_weight: Annotated[int | None, typer.Option(help="Public bound on the sum of all weights.")] = None,
     min_net_weight: Annotated[
@@ -144,7 +144,7 @@ def _moments(
     beta: Annotated[float, typer.Option(help="Probability that the error is larger.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Error of second moments and join sizes, by what is protected, and where they drown."""
+    """Error of second moments and join sizes, by what is protected, and when noise drowns them."""
     from panstream.algorithms.planning.moments import moments_plan
 
     with exit_codes(refused=2):

@@ -61,7 +61,7 @@ def query(
         typer.Option(help="Chance of a larger loss, such as 1e-6; Gaussian noise, more unlisted names."),
     ] = None,
     max_item_bytes: Annotated[
-        int | None, typer.Option(help="Longest unlisted name, in bytes; lower is better.")
+        int | None, typer.Option(help="Longest unlisted name, in bytes; fewer bytes mean less noise.")
     ] = None,
     window: Annotated[
         str | None,

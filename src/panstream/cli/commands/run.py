@@ -62,7 +62,9 @@ def run(
     workers: Workers = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Give Prometheus progress and lag at this port of 127.0.0.1 meanwhile."),
+        typer.Option(
+            min=1, max=65535, help="Serve progress and lag for Prometheus on this port of 127.0.0.1 during the run."
+        ),
     ] = None,
     key_file: KeyFile = None,
     accept_time: AcceptTime = False,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from panstream.core.estimate import Estimate
 
 sketch = typer.Typer(
-    help="Count, unite and compare published sketches, at no cost. ask answers SELECT OVERLAP(a, b) and SELECT "
-    "COUNT(DISTINCT user) FROM name WHERE window BETWEEN dates; the others read files that export has written.",
+    help="Count, unite and compare published sketches, at no cost. list, ask and export read a store; the other "
+    "commands read the files that export writes.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -110,7 +110,8 @@ def _fit(
         int | None, typer.Option(help="Protect a person with at most this many records instead of one record.")
     ] = None,
     person: Annotated[
-        str | None, typer.Option(help="Column that says whose a record is: take --contributions of each, at random.")
+        str | None,
+        typer.Option(help="Column that identifies the person: take --contributions records of each, at random."),
     ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="File that records what models and answers cost; next to the rows by default.")
@@ -316,15 +317,15 @@ def _report(
     real: Annotated[
         Path | None,
         typer.Option(
-            help="Compare with the real rows instead of the noisy tables. Exact: no claim covers it, and the page says "
-            "so at its top. Not for publication."
+            help="Compare with the real rows instead of the noisy tables. Such a page is exact, no claim covers it, "
+            "and it must not be published."
         ),
     ] = None,
 ) -> None:
     """Write one HTML page about a model: what it promises, what was measured, how close it is, what it is not for.
 
-    Without --real it reads the model only: it costs no privacy and may be published. The page loads nothing from
-    elsewhere; it has columns beside the noisy tables, all pairs as a map, and tables of the numbers behind pictures.
+    Without --real, the page is made from the model alone: it costs no privacy and may be published. It compares every
+    column with its noisy table, shows all pairs as a map, and loads nothing from elsewhere.
     """
     with exit_codes():
         from panstream.cli.commands._synth_evaluation import Evaluation
@@ -361,7 +362,9 @@ def _summary(learned: LearnedNetwork) -> str:
     edges = edges or "none: the attributes are independent in this model"
     if isinstance(network, Mixture):
         return f"{learned.claim}\nmodel       all pairs, {len(network.weights)} components\nstrongest   {edges}"
-    return f"{learned.claim}\nmodel       tree\nedges       {edges}"
+    most_parents = max(len(parents) for parents in network.parents)
+    shape = "tree" if most_parents <= 1 else f"network with up to {most_parents} parents per attribute"
+    return f"{learned.claim}\nmodel       {shape}\nedges       {edges}"
 
 
 def _write_model(path: Path, learned: LearnedNetwork) -> None:

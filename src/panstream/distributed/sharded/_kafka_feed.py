@@ -232,7 +232,8 @@ def feed_ticks(engine: ClusterEngine, runner: TickRunner, source: KafkaTicks, ti
     begun = None if engine.task_in_progress is None else tick_of(engine.task_in_progress["names"][0])
     if source.producer in engine.positions_ahead() or (engine.task_in_progress is not None and begun is None):
         raise NotSupported(
-            "shards are ahead of the coordinator in another input: go on with the former settings until it is stored"
+            "shards are ahead of the coordinator in another input: continue with the earlier settings until it is "
+            "committed"
         )
     source.resume(engine.positions(), {} if begun is None else {source.producer: [begun.position]})
     feed = OrderedFeed(engine=engine, runner=runner, tick=None, task_rows=0)

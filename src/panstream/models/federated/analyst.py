@@ -313,7 +313,7 @@ class Federation:
         channels = {index: self._channels[index] for index in self._present}
         answers, failures = self._gather(channels, question, kind, check)
         for holder, reason in failures.items():
-            self.report(f"{holder} does not answer any more, what it sent before is used: {reason}")
+            self.report(f"{holder} no longer answers; what it sent before is used: {reason}")
         return [(self._present[index], answer) for index, answer in answers.items()]
 
     def _gather(

@@ -131,7 +131,7 @@ def secure_sums(
 
     def check(answer: TablesAnswer, _: HolderInfo) -> None:
         if [table.shape for table in answer.tables] != [(size,)] * (join.dropouts + 1):
-            raise InvalidParameter("its masked tables have another size than those asked for")
+            raise InvalidParameter("its masked tables differ in size from the ones that were requested")
         for table in answer.tables:
             read_field(table)
 
@@ -198,7 +198,7 @@ def _read_mask(
 
     def check(answer: TablesAnswer, _: HolderInfo) -> None:
         if [table.shape for table in answer.tables] != [(size,)]:
-            raise InvalidParameter("its vector has another size than the sum")
+            raise InvalidParameter("its vector differs in size from the sum")
         read_field(answer.tables[0])
 
     numbers = {member: number for number, member in enumerate(question.members, 1)}

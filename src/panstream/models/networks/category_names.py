@@ -54,7 +54,9 @@ def frequent_categories(
     named = [label for label, count in zip(distinct, noisy.tolist(), strict=True) if count >= threshold]
     wipe(noisy)
     if len(named) > _MAX_CATEGORIES:
-        raise InvalidBatch(f"more than {_MAX_CATEGORIES} categories are frequent: this column looks like numbers")
+        raise InvalidBatch(
+            f"more than {_MAX_CATEGORIES} values are frequent: if the column holds numbers, declare a range instead"
+        )
     return named
 
 
