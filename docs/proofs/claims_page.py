@@ -71,6 +71,20 @@ OTHERS = (
     ),
     Entry("a network by PrivBayes", "networks.md", "Theorem 1", "tests/models/networks", ("PrivBayes, ",)),
     Entry("a tree network", "networks.md", "Theorem 2", "tests/models/networks", ("TreeNetwork, ",)),
+    Entry(
+        "a model of chosen pairs",
+        "networks.md",
+        "Theorem 4",
+        "tests/models/networks/test_adaptive_privacy.py",
+        ("AdaptiveModel, ",),
+    ),
+    Entry(
+        "categories that nobody listed",
+        "networks.md",
+        "Categories that nobody listed",
+        "tests/models/networks/test_category_names.py",
+        ("Categories that nobody listed, ",),
+    ),
 )
 
 

@@ -22,6 +22,7 @@ GROUPS = (
     "person_periods",
     "known_mistakes",
     "networks",
+    "category_names",
     "streaming_tables",
     "secret_shared",
     "attacks",

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.audit.claims.case import Case, ExactLoss
-from panstream.models.networks.budget import BudgetSplit
+from panstream.models.networks.adaptive_model import AdaptiveModel
+from panstream.models.networks.budget import BudgetSplit, ZcdpBudget
 from panstream.models.networks.contingency import contingency
 from panstream.models.networks.domain import Domain
 from panstream.models.networks.privbayes import PrivBayes
@@ -28,6 +30,7 @@ from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.table_loss import choice_rho
 
 _TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
+_MOST_CHOICES = 20
 Counts = NDArray[np.int64]
 
 
@@ -87,11 +90,27 @@ class _PrescribedSource(NoiseSource):
         return chosen
 
 
-@dataclass(frozen=True)
-class _ForestViews:
-    """The forest learner on all tables of a few records with two binary attributes, one record replaced."""
+class _AddedRecordBudget(ZcdpBudget):
+    """Noise as if a record were added or removed: a table then moves by 1 in L2, and not by the root of 2."""
 
-    learner: PrivBayes | TreeNetwork
+    __slots__ = ()
+
+    def _noise(self, share: Fraction) -> DiscreteGaussian:
+        return DiscreteGaussian.at_least(ZcdpBudget._noise(self, share).sigma / math.sqrt(2.0))
+
+
+class _AddedRecordModel(AdaptiveModel):
+    """Chosen pairs whose noise is for a record that is added or removed. Never use it."""
+
+    def _budget(self) -> ZcdpBudget:
+        return _AddedRecordBudget(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True)
+class _NetworkViews:
+    """A learner on all tables of a few records with two binary attributes, one record replaced."""
+
+    learner: PrivBayes | TreeNetwork | AdaptiveModel
     records: int
     grid: tuple[int, ...]
 
@@ -114,7 +133,7 @@ class _ForestViews:
                     if loss > worst:
                         worst = loss
                         witness = f"{_format_counts(one)} against {_format_counts(other)}; outputs only"
-        if isinstance(self.learner, TreeNetwork):
+        if not isinstance(self.learner, PrivBayes):
             worst = zcdp_epsilon(worst, self.learner.delta)
         return ExactLoss(loss=worst, witness=witness)
 
@@ -131,8 +150,11 @@ class _ForestViews:
 
     def _run(self, records: Records, tables: Sequence[Counts], choice: int) -> _PrescribedSource:
         budget = self.learner._budget()
-        with _PrescribedSource(tables, [choice]) as rng:
-            grow_forest(records, budget, rng, self.learner.split)
+        with _PrescribedSource(tables, [choice] * _MOST_CHOICES) as rng:
+            if isinstance(self.learner, AdaptiveModel):
+                self.learner._learn(records, budget, rng, lambda what, done: None)
+            else:
+                grow_forest(records, budget, rng, self.learner.split)
         return rng
 
 
@@ -154,15 +176,34 @@ def _network_cases() -> list[Case]:
         ("PrivBayes, too few records for edges, outputs", independent),
         ("TreeNetwork, delta 1e-6, outputs", tree),
     ]
+    chosen = AdaptiveModel(epsilon=1.5, delta=1e-6)
+    mistaken = _AddedRecordModel(epsilon=1.5, delta=1e-6)
     return [
+        *(
+            Case(
+                name=name,
+                kind="production",
+                claimed=learner.claim().epsilon,
+                exact=_NetworkViews(learner, 2, (-1, 3)),
+                algorithm=learner,
+            )
+            for name, learner in named
+        ),
         Case(
-            name=name,
+            name="AdaptiveModel, delta 1e-6, outputs",
             kind="production",
-            claimed=learner.claim().epsilon,
-            exact=_ForestViews(learner, 2, (-1, 3)),
-            algorithm=learner,
-        )
-        for name, learner in named
+            claimed=chosen.claim().epsilon,
+            exact=_NetworkViews(chosen, 1, (3,)),
+            algorithm=chosen,
+        ),
+        Case(
+            name="Chosen pairs with the noise for an added record",
+            kind="control",
+            claimed=mistaken.claim().epsilon,
+            exact=_NetworkViews(mistaken, 1, (3,)),
+            algorithm=mistaken,
+            represents="libraries that scale the noise of tables for a record added or removed, not for one replaced",
+        ),
     ]
 
 
