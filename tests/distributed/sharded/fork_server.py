@@ -230,7 +230,7 @@ def topic(address: str, directory: str, url: str, noise: str, rows: str) -> None
     options = {"publish": published, "zero_noise": noise == "none", "clock": lambda: ordered_tasks.NOW}
     with ClusterEngine(topic_settings(Path(directory)), link, positions=True, **options) as engine:  # type: ignore[arg-type]
         engine.declare("kafka")
-        _speaking(engine, "begin_task", "draw_before", "apply_section", "finish_tick", "finish")
+        _speaking(engine, "begin_task", "draw_before", "apply_section", "finish_task", "finish")
         plan = ReadPlan(config=engine.config, shards=2, zero_noise=noise == "none")
         schema = RowSchema.of(engine.config.stream, engine.config.needed_columns)
         source = KafkaTicks(url, schema, batch_time=0.01, poll=0.01, batch_rows=80)

@@ -117,7 +117,10 @@ def read_once(
             if sum(end - start for _, ranges in applied.values() for start, end in ranges.values()) >= ROWS:
                 source.close()
 
-        feed_ticks(engine, LocalTicks(plan, url, transport, workers=workers, applied=applied, lost=lost), source, stop)
+        runner = LocalTicks(plan, url, transport, workers=workers, applied=applied, lost=lost)
+        if feed_ticks(engine, runner, source, stop).interrupted:
+            engine.commit()  # as ``panstream run`` does
+            return {}
         assert [name for name in engine.positions() if "@" in name] == []
         engine.finish()
         return without_claims(records(engine))
@@ -168,6 +171,26 @@ def test_messages_count_once_wherever_the_coordinator_ends(broker: Broker, tmp_p
     with pytest.raises(Crash):
         read_once(chosen, CrashingTransport(2, point), url, applied, workers=2)
     found = read_once(chosen, InProcessShardTransport(2), url, applied, workers=3)
+    assert found == expected(messages, applied, tmp_path / "alone")
+
+
+def test_messages_count_once_where_the_user_interrupts_after_a_tick(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, messages = published(broker)
+    applied: Applied = {}
+    chosen = stream(tmp_path / "state")
+    wipe = TickPart.wipe
+    wiped = itertools.count(1)
+
+    def interrupted(part: TickPart) -> None:
+        wipe(part)
+        if next(wiped) == 3:  # the second tick is applied, and its first part overwritten
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TickPart, "wipe", interrupted)
+    assert read_once(chosen, InProcessShardTransport(2), broker.url(topic), applied, workers=2) == {}
+    found = read_once(chosen, InProcessShardTransport(2), broker.url(topic), applied, workers=3)
     assert found == expected(messages, applied, tmp_path / "alone")
 
 

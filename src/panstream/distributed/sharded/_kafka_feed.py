@@ -263,6 +263,4 @@ def _apply_tick(
     with INTERRUPTS.step():
         engine.begin_task(names, now)
     feed.apply_next(OrderedTask(partitions=parts, start=None, steps={}, now=now))
-    with INTERRUPTS.step():
-        engine.finish_tick(names, source.producer, position)
     source.acknowledge(position >> 64)

@@ -163,31 +163,29 @@ class TaskEngine(Engine):
     def finish_task(self, newest: float | None) -> None:
         """Record the partitions that were begun; the next commit makes this durable.
 
+        A tick of a live source is recorded by its position, in place of its parts, and ends a step: it is durable when
+        this returns. Both are one call, since a commit in between would lose the position, and the tick would be read
+        again.
+
         Args:
             newest: The stream's time after them.
         """
         reading = self._checkpoint.reading
         assert reading is not None
+        names = reading["names"]
+        tick = tick_of(names[0])
         with self._fail_stop():
             if newest is not None:
                 self._stream_clock.advance_to(newest)
-            self._checkpoint.applied_batches |= dict.fromkeys(reading["names"], 0)
+            applied = dict.fromkeys(names, 0) if tick is None else {tick.producer: tick.position}
+            self._checkpoint.applied_batches |= applied
             self._checkpoint.reading = None
             self._checkpoint.dirty = self._uncommitted = True
             self.exposure.note_applied()
-        if tick_of(reading["names"][0]) is None:
-            self._unforgotten += reading["names"]
-
-    @serialized
-    def finish_tick(self, names: Sequence[str], producer: str, position: int) -> None:
-        """Record a tick of a live source in place of its parts, end the step and commit."""
-        with self._fail_stop():
-            for name in names:
-                self._checkpoint.applied_batches.pop(name, None)
-            self._checkpoint.applied_batches[producer] = position
         self._unforgotten += names
-        self.step()
-        self.commit()
+        if tick is not None:
+            self.step()
+            self.commit()
 
     def _commit_before_rows(self) -> None:
         """Commit what a crash must not repeat once shards have later rows: drawn answers, and numbers of bits."""
