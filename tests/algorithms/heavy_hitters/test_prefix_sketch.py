@@ -199,7 +199,7 @@ def test_the_front_door_sizes_and_explains() -> None:
     question = TopItems(1.0, delta=1e-6)
     assert question.algorithm == FrequentItems(epsilon=1.0, delta=1e-6, width=1 << 16, repeats=4)
     assert f"at least {question.listing_threshold:.1f} events" in question.explain()
-    assert "those of at most 32 bytes 165.6, those of at most 16 bytes 117.1" in question.explain()
+    assert "166 events for up to 32 bytes, 117 events for up to 16 bytes" in question.explain()
     assert TopItems(1.0).algorithm.step == 8
     small = TopItems(1.0, delta=1e-6, memory=4 << 20)
     assert small.listing_threshold > question.listing_threshold and "With more memory" in small.explain()

@@ -90,7 +90,7 @@ def test_these_queries_count_cells_by_all_strategies() -> None:
     counters = {name: algorithm for name, algorithm in plans.items() if isinstance(algorithm, SetBitCounter)}
     assert set(counters) == set(QUERIES) - {"sum"}
     assert {algorithm.strategy.method for algorithm in counters.values()} >= {"event", "paid"}
-    assert "noisy sums over ticks are in one place" in shard_locations(plan_all(stream("tree")), 2)[0]["why"]
+    assert "coordinator holds the noisy sums over ticks" in shard_locations(plan_all(stream("tree")), 2)[0]["why"]
 
 
 SLOW = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A count at every tick whose noise is correlated over time: for a delta, and the least known error on long horizons.
+"""A count at every tick whose noise is correlated over time: with a delta, the smallest known error on long horizons.
 
 An answer is (count + eta) + X. The state holds count + eta and the levels whose sum is X: autoregressive numbers that
 remember from a few ticks to the whole horizon, and one more that is drawn afresh for every answer and stored nowhere.
@@ -59,17 +59,18 @@ class GaussMarkovState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussMarkovCount(Ticker[GaussMarkovState]):
-    """How many events so far, at every tick, with Gaussian noise that is correlated over time.
+    """The number of events so far, at every tick, with Gaussian noise that is correlated over time.
 
     Privacy:
         Unit: one event added or removed, anywhere in time (``contributions=K``: a user of at most K events). One copy
-        at any time and all outputs lose (``epsilon``, ``delta``); any number of announced copies with a refresh too.
+        at any time and all outputs lose (``epsilon``, ``delta``), and so do any number of announced copies, each
+        followed by a refresh.
         Proof: docs/proofs/gauss-markov.md, Theorem 1.
 
     Error:
         Mean squared error at epsilon 1, delta 1e-6 over 2**10, 2**14, 2**20 slots: 660, 983, 1587 (a tree with the
-        same delta: 1160, 1993, 3998), and with ``one_step_ticks`` 521, 815, 1377. Without a horizon up to half as much
-        again at 2**20.
+        same delta: 1160, 1993, 3998), and with ``one_step_ticks`` 521, 815, 1377. Without a horizon it is up to half as
+        large again.
 
     Args:
         delta: Probability that the loss exceeds ``epsilon``, above 0.

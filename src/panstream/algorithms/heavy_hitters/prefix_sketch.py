@@ -82,8 +82,8 @@ class FrequentItems(ShardableTables[FrequentState]):
         releases: How many answers there will be, each of the events since the one before.
         contributions: Events of one user that are protected together; the sender must enforce the
             limit.
-        repeats: On how many levels each symbol of a name may be that fits as often into ``max_item_bytes``: 1, 2 or 4.
-            With 4, names of up to a quarter of that length are listed from half as many events on, at the same noise.
+        repeats: 1, 2 or 4. If a name fits this many times into ``max_item_bytes``, each of its symbols is on as many
+            levels. With 4, names of up to a quarter of that length need half as many events, at the same noise.
         key: Public number that picks the hash functions. Cells are 32-bit integers, which wrap
             around; a name with more than 2**31 events falsifies answers, never the claim.
 

@@ -1,4 +1,4 @@
-"""Short names, whose symbols are on several levels each: from how many events on they are listed."""
+"""How many events short names, whose symbols are on several levels each, need to be listed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 from panstream.algorithms.heavy_hitters.prefix_sketch import FrequentItems
 from panstream.algorithms.heavy_hitters.released_tables import listing_threshold
-from panstream.core.estimate import format_number
 
 
 def threshold_of(algorithm: FrequentItems, size: int) -> float:
@@ -18,9 +17,9 @@ def threshold_of(algorithm: FrequentItems, size: int) -> float:
 
 
 def short_names_text(algorithm: FrequentItems) -> str | None:
-    """Return from how many events on short names are listed; None where they need as many as long ones."""
+    """Return how many events short names need to be listed; None if they need as many as long ones."""
     sizes = [algorithm.max_item_bytes // repeats for repeats in (2, 4) if repeats <= algorithm.repeats]
     lower = {size: threshold_of(algorithm, size) for size in sizes if size > 0}
     if not lower or min(lower.values()) >= algorithm.listing_threshold:
         return None
-    return ", ".join(f"those of at most {size} bytes {format_number(events)}" for size, events in lower.items())
+    return ", ".join(f"{events:,.0f} events for up to {size} bytes" for size, events in lower.items())

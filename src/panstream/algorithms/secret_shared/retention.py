@@ -44,10 +44,10 @@ _OVERLAP = np.array([1.0, 1.0, -1.0])  # of |A|, |B|, |A or B|
 class SharedRetention(SharedStatistic):
     """The distinct users of every window, and how many of a window's users came again in later ones.
 
-    The cells are those of `SharedDistinct`: exact bits, as shares. An answer closes the window. It has the noisy number
-    of ones of every level, and for each of the ``lags`` windows before it the noisy number of cells in which the two
-    windows differ; cells that are 1 in both are half of what that leaves of the ones of both. The window's bits then
-    stay as shares until ``lags`` later windows were compared with them.
+    The cells are those of `SharedDistinct`: exact bits, as shares. An answer closes the window. For every level it
+    releases the noisy number of ones |x| and, for each of the ``lags`` windows before, the noisy number of cells in
+    which the two windows differ. Cells that are 1 in both follow: (|x| + |y| - differing)/2. The window's bits are
+    stored as shares until ``lags`` later windows have been compared with them.
 
     Privacy:
         Unit: user-window, a user's rows within one window. Any number of copies of one machine at a time, and all
@@ -55,8 +55,8 @@ class SharedRetention(SharedStatistic):
         epoch reveal the exact cells of the open window and of the last ``lags`` ones.
 
     Error:
-        Of an overlap of two windows of 10,000 users, of whom 3,000 came in both, at epsilon 1 with 4 lags: 23, that is
-        an interval of 1.5%; one machine has 64% at the same epsilon.
+        For two windows of 10,000 users, 3,000 of whom came in both, at epsilon 1 with 4 lags: standard error 23, a 95%
+        interval of ±1.5%; on one machine it is ±64%.
 
     Args:
         epsilon: Loss of one user's rows in one window; ``math.inf`` switches all noise off, for tests.

@@ -1,7 +1,7 @@
 """Kafka on workers: every tick is one task, whose ranges of offsets several workers read.
 
 The coordinator divides the partitions among the workers by number, without a consumer group: worker r of n reads the
-partitions whose number leaves r when divided by n. Each holds the messages of its ranges and reports the newest time in
+partitions whose number modulo n is r. Each holds the messages of its ranges and reports the newest time in
 them; then it gets the newest time before them, and decides as for files. So a tick counts in the order of workers,
 partitions and offsets, exactly once: its mark is with the broker before it is begun, and after a crash the tick that
 was begun is read again from the same ranges, in as many parts as before.

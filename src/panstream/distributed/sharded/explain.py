@@ -47,7 +47,7 @@ def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, A
             )
             if part is not plan.algorithm:
                 entry["why"] += (
-                    f"\nthe noisy sums over ticks are in one place, the coordinator, which reads the noisy cells, "
+                    f"\nthe coordinator holds the noisy sums over ticks, and reads the noisy cells, "
                     f"{-(-cell_count // 8):,} bytes a group, at every answer and at no other time"
                 )
         elif has_tables(plan.algorithm):
@@ -68,14 +68,14 @@ def shard_locations(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, A
             )
         elif isinstance(plan.algorithm, RetainedBitmap):
             entry |= {"extra_noise": 0.0}
-            entry["why"] = "one place, the coordinator, as on one machine: cells of windows that are over stay together"
+            entry["why"] = "held by the coordinator, as on one machine: cells of windows that are over stay together"
         else:
             width = getattr(plan.algorithm, "width", 1)
             factor = (shards + 1) / 2
             size, error = expected_errors(plan)[-1]
             entry |= {"message_bytes": 8 * width, "extra_noise": 0.0, "spread_factor": factor}
             entry["why"] = (
-                f"one place, the coordinator: error {error:.3g} {size} (95%), as on one machine, and {8 * width:,} "
+                f"held by the coordinator: error {error:.3g} {size} (95%), as on one machine, and {8 * width:,} "
                 "bytes in the answer to each task that a worker reads\n"
                 f"an accumulator on each of {shards} workers would need {shards} start noises: {factor:g} times the "
                 f"variance, {math.sqrt(factor):.3g} times the standard error, and {shards} messages at every tick"

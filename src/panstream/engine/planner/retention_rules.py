@@ -47,7 +47,10 @@ def choose_retained_bitmap(query: QueryConfig, stream: StreamConfig) -> tuple[An
         )
     table = f"{algorithm.levels} x {algorithm.buckets:,} cells a window"
     if isinstance(algorithm, SharedRetention):
-        return algorithm, f"exact bits of the last {lags} windows stay as shares, compared with each new one; {table}"
+        return (
+            algorithm,
+            f"exact bits of the last {lags} windows stay as shares and are compared with each new one; {table}",
+        )
     why = (
         f"noisy cells of the last {lags} windows stay in the state and are compared with each new one; "
         f"{table}, epsilon_state {algorithm.epsilon_state:.3g}"

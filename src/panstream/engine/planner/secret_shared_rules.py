@@ -66,7 +66,9 @@ def choose_shared_user_statistic(query: QueryConfig, stream: StreamConfig, relea
             return SharedContinualDistinct.sized(**common, **size), f"an exact {_TABLE}; {_LIVE}"
         return SharedDistinct.sized(**common, **size), f"an exact {_TABLE}"
     if kind in (Aggregate.INCIDENCE, Aggregate.CROPPED_SQUARES):
-        raise InvalidParameter(f"{kind.value} is for one machine: two hold thermometers, which count up to a cap")
+        raise InvalidParameter(
+            f"{kind.value} is for one machine: the cells of two machines count a user's weight only up to a cap"
+        )
     if noisy:
         raise InvalidParameter(_EXACT_ONLY.format(kind.value))
     return _capped(query, common)
@@ -148,8 +150,8 @@ def two_party_summary(plans: Sequence[Any], lateness: float, cells: str) -> list
     ]
 
 
-_LIVE = "a tree of noise over the changes of their number, so that an answer is not paid for one by one"
-_PAYS = "; every answer is paid for: declare changes, the most times that one user comes or leaves, for a smaller error"
+_LIVE = "a tree of noise over the changes of their number, so that many answers need less noise"
+_PAYS = "; every answer is paid for: for a smaller error declare changes, how often one user comes or leaves at most"
 _TABLE = "bitmap as shares; ids of any kind are hashed to its cells"
 _EXACT_ONLY = (
     '{} cannot be stored with cells = "noisy", which is for bits of presence (COUNT(DISTINCT user), DENSITY): its '

@@ -54,8 +54,8 @@ class ConfigExplanation:
         without = plan_query(replace(plan.config, announced=0), self.config.stream, plan.claim.locations)
         (size_label, error), (_, error_without) = (expected_errors(variant)[-1] for variant in (plan, without))
         return (
-            f"{many} paid for in advance; without, the error would be {format_error(error_without)}, not "
-            f"{format_error(error)}, {size_label}"
+            f"{many} paid for in advance; without, the error would be {format_error(error_without)} "
+            f"instead of {format_error(error)}, {size_label}"
         )
 
     def _shared(self, plan: QueryPlan) -> str | None:
@@ -85,9 +85,8 @@ class ConfigExplanation:
             return "one machine has no answer of this kind with a bounded error"
         if format_error(single_error) == format_error(error):
             return f"on one machine the error would be the same, {size_label}"
-        return (
-            f"on one machine the error would be {format_error(single_error)}, not {format_error(error)}, {size_label}"
-        )
+        single = f"on one machine the error would be {format_error(single_error)}"
+        return f"{single} instead of {format_error(error)}, {size_label}"
 
     def _names(self, plan: QueryPlan) -> list[tuple[str, str]]:
         """Return the listing threshold of names, and the smaller error with declared keys."""
@@ -216,8 +215,8 @@ class ConfigExplanation:
             lines.append(f"  {intake:<15} {'; '.join(texts) or 'nothing'}")
         when = f"every {format_duration(self.step)}, whether or not any arrived" if self.step else ""
         lines.append(f"  live rows are stored {when or 'as they arrive, batch by batch'}")
-        lines.append("  rows in flight are not covered, nor batches over HTTP that wait for an earlier one meanwhile,")
-        lines.append("  nor parts of a batch that wait for their commit (at most --max-staged bytes, for ten minutes)")
+        lines.append("  not covered: rows in flight, batches over HTTP that wait for an earlier one of their producer,")
+        lines.append("  and parts of a batch that wait for their commit (at most --max-staged bytes, for ten minutes)")
         warnings = [*self.warnings(), *self.strict_windows()]
         lines += [line for warning in warnings for line in ("", f"warning: {warning}")]
         return "\n".join(lines)
@@ -280,7 +279,9 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
     if plan.config.retention_window is not None:
         return "\neach counts the rows of its window that came before the stream reached the end; late rows are dropped"
     if plan.config.every is not None:
-        lines.append("each counts the rows that came before the stream reached its time; a late row is in the next one")
+        lines.append(
+            "each counts the rows that came before the stream reached its time; a late row counts in the next answer"
+        )
     if plan.config.window is not None and stream.lateness:
         last = "the last of a window" if plan.config.every is not None else "a window"
         lines.append(

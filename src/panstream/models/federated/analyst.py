@@ -138,7 +138,7 @@ class Federation:
         return [info for _, info in self.ask_some(InfoQuestion(run=self.run), HolderInfo, lambda _, __: None)]
 
     def allow_dropouts(self, dropouts: int) -> None:
-        """Go on without as many of the holders that take part now, whatever ``minimum`` was.
+        """Tolerate the loss of this many of the present holders, whatever ``minimum`` was.
 
         Args:
             dropouts: How many of them may fail.

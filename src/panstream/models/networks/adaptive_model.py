@@ -5,10 +5,10 @@ as the budget is worth, in rounds, as AIM does (McKenna, Mullins, Sheldon, Mikla
 the model fitted so far is far from it, compared with the noise it would get; then it is measured, and the model is
 fitted again (`panstream.models.networks._log_linear_fit`). "No pair" is a candidate too: if it is chosen, the shares
 are too small to find more, and the next ones are twice as large; if they cannot grow, one-way tables get what remains.
-Only such pairs are candidates that the junction tree of the model stays small.
+A pair is a candidate only if the junction tree of the model stays small with it.
 
 Differences from AIM: several tables are chosen between two fits; large tables get a larger share, and small ones a
-smaller; overlapping tables are combined by least squares; and a pair's parameters shrink as its noise asks for.
+smaller one; overlapping tables are combined by least squares; and a pair's parameters shrink according to its noise.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def frequent_categories(
     Args:
         column: The values: a list, an array, or a column of a table. Nulls are left out.
         epsilon: Loss of a person.
-        delta: Probability that a category is named which only this person has.
+        delta: Probability that a category of only this person is named.
         rng: Source of the noise.
         contributions: Records of one person at most.
 

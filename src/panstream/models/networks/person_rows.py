@@ -15,10 +15,10 @@ from panstream.primitives.noise import NoiseSource
 
 
 def rows_of_persons(persons: Any, contributions: int, rng: NoiseSource) -> NDArray[np.int64]:
-    """Return the numbers of the rows that count: of each person ``contributions`` at most, chosen at random.
+    """Return the positions of the rows to use: at most ``contributions`` of each person, chosen at random.
 
     Args:
-        persons: A value for every row that says whose it is.
+        persons: For every row, a value that identifies its person.
         contributions: Rows of one person at most.
         rng: Source of the choice.
 

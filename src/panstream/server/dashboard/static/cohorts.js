@@ -67,7 +67,7 @@ export class Cohorts {
       h(
         "div",
         { class: "cohort-pictures" },
-        h("figure", null, h("figcaption", null, "Share that comes again so many windows later"), this.curve.node),
+        h("figure", null, h("figcaption", null, "Share of users who return, by number of windows"), this.curve.node),
         h("figure", null, h("figcaption", null, "New and returning users of each window"), this.weeks.node, legend()),
       ),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cohorts" }, this.body),

@@ -1,4 +1,4 @@
-// Pictures of who came back: the share that comes again after 1, 2, … windows; new and returning users by window.
+// Pictures of who came back: the share that returns after 1, 2, … windows; new and returning users by window.
 
 import { h, s } from "./dom.js";
 import { number } from "./format.js";
@@ -67,13 +67,13 @@ function figure(x, y, text, wide, kind = "figure-label") {
 const whisker = (x, y, [low, high]) =>
   s("path", { class: "whisker", d: `M${x - 4},${y(high)}h8m-4,0V${y(low)}m-4,0h8` });
 
-/** The share of users that comes again, over all cohorts, by the number of windows: a line in its band. */
+/** The share of users who return, over all cohorts, by the number of windows: a line in its band. */
 export class Curve extends Picture {
   update(rates, lags) {
     const known = lags.map((lag) => rates.get(lag)).filter(says);
     this.node.hidden = !known.length;
     const words = known.map((release) => `${release.lag} later ${share(release).join(", 95%: ")}`).join("; ");
-    const label = `Share of users that comes again, by windows: ${words}. The row “Share of all” has the numbers.`;
+    const label = `Share of users who return, by number of windows: ${words}. The row “Share of all” has the numbers.`;
     this.show(label, (wide) => {
       const high = Math.min(1, 1.1 * Math.max(...known.map(({ interval }) => interval[1])));
       const { left, y, lines } = scale(wide, high, (at) => percent(at));
@@ -117,7 +117,7 @@ export class Weeks extends Picture {
     const known = bars.filter(({ users }) => users);
     this.node.hidden = !known.length;
     const last = known.at(-1);
-    const of = last?.again ? `; in the last one ${people(last.again)} returning, ${people(last.fresh)} new` : "";
+    const of = last?.again ? `; in the last one, ${people(last.again)} returned and ${people(last.fresh)} were new` : "";
     this.show(`New and returning users of ${known.length} windows${of}. A table follows.`, (wide) => {
       const high = 1.05 * Math.max(...known.map(({ users }) => users.interval[1]));
       const { left, y, lines } = scale(wide, high, (_, text) => text);
@@ -170,8 +170,8 @@ export const legend = () =>
   h(
     "ul",
     { class: "cohort-legend" },
-    h("li", null, h("i", { class: "again" }), "came in the window before, too"),
-    h("li", null, h("i", { class: "fresh" }), "did not"),
+    h("li", null, h("i", { class: "again" }), "also came in the window before"),
+    h("li", null, h("i", { class: "fresh" }), "new: did not come in it"),
     h("li", null, h("i", { class: "all" }), "not known"),
     h("li", null, h("i", { class: "hatched" }), "only the range is certain"),
   );

@@ -28,7 +28,7 @@ export class Returning {
       h("p", { class: "chip" }, rows.length ? over(rows) : first(query)),
       h("p", { class: rate?.too_uncertain ? "figure words" : "figure" }, value),
       h("p", { class: "range" }, reach ? `95%: ${reach}` : ""),
-      h("p", { class: "small" }, "of the visitors of a week come in the next one. By weeks later:"),
+      h("p", { class: "small" }, "of a week's visitors return the week after. After 1, 2, … weeks:"),
       this.curve.node,
     ];
   }
