@@ -322,6 +322,22 @@ def test_a_clock_that_is_put_back(broker: Broker) -> None:
     assert [next(stream).sequence >> 64 for _ in range(3)] == [50_000, 50_001, 50_002]  # type: ignore[union-attr]
 
 
+def test_a_clock_that_is_put_back_while_shards_are_ahead(broker: Broker) -> None:
+    """Batches after those that come again follow them, or a cluster would take them for applied and skip them."""
+    topic = broker.topic()
+    first = source(broker.url(topic), wall=lambda: 50.0)
+    broker.publish(topic, ['{"n": 1}'])
+    (ahead,) = take(first.batches(), 1)
+    second = source(broker.url(topic), wall=lambda: 40.0)
+    second.resume({}, {str(ahead.producer): [ahead.sequence]})
+    stream = second.batches()
+    again = next(stream)
+    later = next(stream)
+    assert again is not None
+    assert later is not None
+    assert again.sequence == ahead.sequence < later.sequence
+
+
 def test_marks_that_do_not_belong_to_the_store(broker: Broker) -> None:
     topic = broker.topic()
     url = broker.url(topic)

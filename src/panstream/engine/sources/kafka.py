@@ -188,7 +188,7 @@ class KafkaSource(EventSource):
             later = [after for after in ahead if position is None or after > position]
             self._repeated = [(after, self._known_mark(marks, after)) for after in later]
             self._marks = OffsetMarks([*dict.fromkeys((mark, *(own for _, own in self._repeated)))])
-            self._tick = 0 if position is None else position >> 64
+            self._tick = max(position or 0, *later, 0) >> 64  # of what comes again, too: later ticks follow it
         self._offsets = dict(self._marks.first.offsets)
         while not self._commit_marks(self._marks):
             self._check()
