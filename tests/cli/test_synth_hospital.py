@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from panstream.cli.commands._synth_rows import records_of_persons
 from panstream.cli.commands.synth import _read_model
+from panstream.errors import InvalidBatch
 from panstream.models.networks import Domain, Records
 from tests.cli.running import run as run_command
 
@@ -46,7 +48,9 @@ def column(path: Path, position: int) -> list[str]:
 
 def test_the_guide_has_a_row_for_each() -> None:
     section = GUIDE.read_text().partition("## Tables of a hospital")[2].partition("\n### ")[0]
-    assert len(re.findall(r"^\| (?!what|---)", section, re.MULTILINE)) == 8
+    head, line, *rows = re.findall(r"^\|.*", section, re.MULTILINE)
+    assert head.count("|") == line.count("---") + 1
+    assert len(rows) == 8
 
 
 def test_numbers_need_a_public_range_only(fitted: Callable[..., tuple[Path, str]]) -> None:
@@ -146,6 +150,13 @@ def test_categories_that_nobody_listed(tmp_path: Path) -> None:
         "sex = { categories = [], other = true }"
         in run("categories", rows, "--column", "sex", "--epsilon", 1, "--no-ledger", *bounded).output
     )  # one person has all rows: one of them counts
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("ward,patient\na,1\nb,2\n")
+    records = Records(Domain({"ward": ["a", "b"]}), np.zeros((1, 1), np.uint16))
+    with pytest.raises(InvalidBatch, match="changed while"):
+        records_of_persons(records, tmp_path / "rows.csv", "patient", 1)
 
 
 def test_rows_without_a_person_cost_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from panstream.models.networks import (
     AdaptiveModel,
     BayesianNetwork,
     Domain,
+    PairModel,
     Records,
     TreeNetwork,
     balanced_sample,
@@ -178,6 +179,15 @@ def test_one_hidden_cause_is_closer_than_a_tree() -> None:
             learned = learner.fit(records, rng)
             distances.append(compare(dependent(20_000, 9), balanced_sample(learned.network, 20_000, rng)).mean_two_way)
     assert distances[0] < 0.9 * distances[1]
+
+
+@pytest.mark.parametrize("learner", [AdaptiveModel, PairModel])
+def test_an_infinite_budget_gives_the_records_own_tables(learner: type[AdaptiveModel | PairModel]) -> None:
+    """Tables that are measured twice have no noise either time."""
+    learned = learner(epsilon=math.inf, delta=1e-6).fit(dependent(2_000))
+    assert learned.claim.epsilon == math.inf
+    assert all(table.sigma == 0 for table in learned.tables)
+    assert all(np.asarray(table.counts).sum() == 2_000 for table in learned.tables)
 
 
 def test_the_claim_and_what_is_refused() -> None:

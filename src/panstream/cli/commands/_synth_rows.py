@@ -43,7 +43,12 @@ def records_of_persons(records: Records, rows: Path, person: str, contributions:
         rows: The file.
         person: The column that says whose a record is.
         contributions: Records of one person at most.
+
+    Raises:
+        InvalidBatch: A row does not say whose it is, or the file has other rows by now.
     """
     column = text_columns(rows, [person]).column(person)
+    if len(column) != len(records):
+        raise InvalidBatch(f"{rows.name} was changed while it was read")
     with NoiseSource() as rng:
         return records.take(rows_of_persons(column, contributions, rng))

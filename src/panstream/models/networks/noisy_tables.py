@@ -94,6 +94,8 @@ def average_repeats(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
     by_attributes: dict[tuple[int, ...], NoisyTable] = {}
     for table in tables:
         if (first := by_attributes.get(table.attributes)) is not None:
+            if first.sigma == 0:  # exact: nothing is gained by another one
+                continue
             weight = first.sigma**2 / (first.sigma**2 + table.sigma**2)
             counts = weight * table.counts + (1 - weight) * first.counts
             sigma = first.sigma * table.sigma / math.hypot(first.sigma, table.sigma)
