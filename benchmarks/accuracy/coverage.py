@@ -1,4 +1,4 @@
-"""How often what is said with 95% is true: heavy hitters on uniform, Zipf and two-point loads, minimum and maximum.
+"""How often 95% statements are true: heavy hitters on uniform, Zipf and two-point loads, minimum and maximum.
 
     python -m benchmarks.accuracy.coverage [--runs 1000]
 

@@ -354,5 +354,5 @@ def test_who_came_back_raises_the_visitors_number_and_is_refused_below_it() -> N
     assert "who came back takes" in to_text(proposal)
     with pytest.raises(InvalidParameter, match="person must be above"):
         WebsiteSpec(site="example.org", visitors=1_000, retention=True, person=loss)
-    with pytest.raises(InvalidParameter, match="not with a counter"):
+    with pytest.raises(InvalidParameter, match="knows no visitors"):
         WebsiteSpec(site="example.org", retention=True, counter=True)

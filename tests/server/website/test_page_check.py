@@ -87,7 +87,7 @@ def test_a_page_as_it_should_be(live: Live, pages: Pages, tag: str) -> None:
     before = counted(live)
     done = CliRunner().invoke(app, ["web", "--check", f"{pages.origin}/a"])
     assert done.exit_code == 0, done.output
-    assert "test beacon: taken, and not counted" in done.output
+    assert "test beacon: accepted, and not counted" in done.output
     assert counted(live) == before
     assert beacon(live, {"event": "view"}, Origin=pages.origin).status == 204
     assert counted(live) == before + 1, "without the headers it counts"

@@ -67,7 +67,7 @@ def moments_plan(
 
     rows = [row(kind, max_rows) for kind in kinds for max_rows in (None, *contributions)]
     return PlanTable(
-        title=f"moments at an L2 norm of {expected:,g}, epsilon {epsilon:g} in total; error in parts of the squared "
+        title=f"moments at an L2 norm of {expected:,g}, epsilon {epsilon:g} in total; error as a share of the squared "
         f"norm, exceeded with probability at most {beta:g}",
         asked={"epsilon": epsilon, "beta": beta, "expected": expected, "releases": releases},
         rows=tuple(rows),

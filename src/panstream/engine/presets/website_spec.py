@@ -58,8 +58,8 @@ class WebsiteSpec:
         object.__setattr__(self, "origins", self.origins or origins_of(self.site)[: 1 if self.counter else None])
         if self.retention and self.counter:
             raise InvalidParameter(
-                "retention compares visitors of one week with those of later ones: not with a counter, which knows no "
-                "visitors"
+                "retention compares visitors of one week with those of later ones, and a counter in the browser knows "
+                "no visitors: leave one of the two out"
             )
         if self.person is None:
             object.__setattr__(self, "person", PERSON_COUNTED if self.counter else PERSON + self.retention_loss())

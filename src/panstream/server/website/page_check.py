@@ -102,7 +102,7 @@ def _findings(text: str, url: str, headers: Mapping[str, str]) -> Iterator[PageF
     script = urljoin(urljoin(url, tags.base), tag["src"])
     yield PageFinding("ok", f"tag: {script}")
     if len(tags.scripts) > 1:
-        yield PageFinding("fault", f"the tag is there {len(tags.scripts)} times, and every one counts: keep one")
+        yield PageFinding("fault", f"the page has the tag {len(tags.scripts)} times, and each counts: keep one")
     yield from _hindrances(tags, tag, script, url, headers)
     yield from _server(script, _origin(url))
 
@@ -113,12 +113,12 @@ def _hindrances(
     """Yield what would keep a browser from running the script or from sending."""
     if tag.get("type", "").lower() == "module":
         yield PageFinding(
-            "fault", 'type="module": a module cannot tell where it came from, so it would not run; remove it'
+            "fault", 'type="module": a module does not know its own address, so the script would not run; remove it'
         )
     if "defer" not in tag and "async" not in tag:
         yield PageFinding("note", "without defer, the page waits for the script")
     if tag.get("data-counter") == "off":
-        yield PageFinding("note", 'data-counter="off": browsers number nothing until panstream.counter(true) is called')
+        yield PageFinding("note", 'data-counter="off": browsers number no page views before panstream.counter(true)')
     if url.startswith("https:") and script.startswith("http:") and urlsplit(script).hostname not in _LOCAL:
         yield PageFinding("fault", "the page is https and the script http: browsers do not load it")
     policies = [*tags.policies, headers.get("content-security-policy", "")]
@@ -166,7 +166,7 @@ def _server(script: str, origin: str) -> Iterator[PageFinding]:
         if answer.status != 204:
             yield PageFinding("fault", f"a beacon answers with status {answer.status}; 204 was expected")
             return
-        yield PageFinding("ok", "test beacon: taken, and not counted, since it asks not to be (Sec-GPC, DNT)")
+        yield PageFinding("ok", "test beacon: accepted, and not counted, because it asks not to be (Sec-GPC, DNT)")
         answer = _request("POST", beacon, body=_TEST, headers={**headers, "Origin": _STRANGER})
         if answer.status != 403:
             yield PageFinding(
