@@ -83,7 +83,7 @@ def test_the_table_of_cohorts(weekly: Serving, visit: Open) -> None:
 def test_the_curve_and_the_weeks(weekly: Serving, visit: Open) -> None:
     """Pictures at every width and in both themes, with their numbers in words and in the table."""
     page = visit(weekly, "/#/question/returning%20visitors")
-    curve = page.get_by_role("img", name="Share of users that comes again")
+    curve = page.get_by_role("img", name="Share of users who return")
     number = r"[\d.]+%"
     label = rf"1 later {number}, 95%: {number} to {number}; 2 later .*; 3 later "
     expect(curve).to_have_attribute("aria-label", re.compile(label))
@@ -131,4 +131,4 @@ def test_a_card_on_the_page_of_a_site(site: Serving, visit: Open) -> None:
     page.emulate_media(color_scheme="dark")
     photograph(page, "site-returning-390-dark")
     card.get_by_role("link").click()
-    expect(page.get_by_role("img", name="Share of users that comes again")).to_be_visible()
+    expect(page.get_by_role("img", name="Share of users who return")).to_be_visible()
