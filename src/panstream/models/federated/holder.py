@@ -201,7 +201,7 @@ class Holder:
 
     def _require_part(self, question: ConfirmSum) -> None:
         if self.name not in question.parts_named:
-            raise InvalidParameter("this holder is not a member of the sum")
+            raise InvalidParameter("this holder is not a part of the sum")
 
     def _introduce(self) -> HolderInfo:
         limit = self.ledger.limit

@@ -261,7 +261,7 @@ class HolderLedger:
         select = "SELECT opened, parts, answer FROM readings WHERE closed = ?"
         row = self._connection.execute(select, (closed,)).fetchone()
         if row is None:
-            raise InvalidParameter("this holder is not a member of the sum, or the sum tolerates no dropouts")
+            raise InvalidParameter("this holder has sent no part of the sum, or the sum tolerates no dropouts")
         opened, parts, answer = row
         return opened, tuple(json.loads(parts)), answer
 
