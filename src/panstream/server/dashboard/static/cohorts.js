@@ -74,8 +74,8 @@ export class Cohorts {
       h(
         "p",
         { class: "cohort-key" },
-        "Each row is a window and its users; the columns say how many of them came again so many windows later, with " +
-          "the range that holds with 95%. The darker, the larger the part. Hatched: only the range is certain.",
+        "Each row is a window and its users; the columns show how many of them returned that many windows later, with " +
+          "a 95% interval. The darker, the larger the share. Hatched: only the interval is certain.",
       ),
     );
   }

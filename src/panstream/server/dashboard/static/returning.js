@@ -173,5 +173,5 @@ export const legend = () =>
     h("li", null, h("i", { class: "again" }), "also came in the window before"),
     h("li", null, h("i", { class: "fresh" }), "new: did not come in it"),
     h("li", null, h("i", { class: "all" }), "not known"),
-    h("li", null, h("i", { class: "hatched" }), "only the range is certain"),
+    h("li", null, h("i", { class: "hatched" }), "only the interval is certain"),
   );

@@ -173,14 +173,14 @@ export function page(store) {
     ];
     show(
       unasked,
-      "A visitor is an address with a user agent and a language, not a person. Counts are shown from 0 up: noise may " +
-        "have published less, which a question’s own page shows. Page views and errors of several days are sums of " +
-        "published answers, whose interval is that of their noise together. Visitors of several days are not: " +
-        "someone who returns would count twice, so the newest whole day, week and month are shown, with their dates. ",
+      "A visitor is an address with a user agent and a language, not a person. Counts are shown from 0 up; if noise " +
+        "made a published count negative, the question’s own page shows it. Page views and errors of several days " +
+        "are sums of published answers, with an interval for their joint noise. Visitors are not added up, because " +
+        "someone who returns would count twice: the newest whole day, week and month are shown, with their dates. ",
       missing.length
-        ? `Not asked: ${missing.join(", ")}. Left out is what would be too uncertain at the declared size` +
-            (store.web.source === "log" ? ", and what a log does not hold" : "") +
-            (isShared(store.queries) ? ", and what two machines cannot keep." : ".")
+        ? `Not asked: ${missing.join(", ")}. Questions are left out that would be too uncertain at the declared size` +
+            (store.web.source === "log" ? ", or that a log cannot answer" : "") +
+            (isShared(store.queries) ? ", or that two machines cannot answer." : ".")
         : "",
     );
     if (!side.firstChild) show(side, thief(store.queries), visitors(), sharing());

@@ -31,7 +31,7 @@ export function thief(queries) {
         ? " (where δ is given, not always, but with a probability close to 1: see the privacy page). "
         : ". ",
       "What all questions together show about one visitor is at the top of this page. " +
-        "What arrived in the last moment and is not yet counted is readable.",
+        "Rows that have just arrived and are not yet counted are readable.",
     ),
     h("p", null, h("a", { href: "#/intruder" }, "Try it in a simulation")),
   );
