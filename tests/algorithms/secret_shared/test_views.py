@@ -92,6 +92,9 @@ def test_every_known_mistake_of_two_machines_is_a_control() -> None:
     }
 
 
+SLOWEST = [("live counts", 2 * math.log(5 / 4)), ("retained windows", 3 * math.log(5 / 4))]  # up to a minute each
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "loss"),
@@ -100,12 +103,7 @@ def test_every_known_mistake_of_two_machines_is_a_control() -> None:
         ("a step taken again", math.log(5 / 4)),
         ("a tick taken again", math.log(5 / 4)),
         ("live counts, one tick", math.log(5 / 4)),
-        *((("live counts", 2 * math.log(5 / 4)),) if os.environ.get("PANSTREAM_FULL") == "1" else ()),
-        pytest.param(
-            "retained windows",
-            3 * math.log(5 / 4),
-            marks=pytest.mark.skipif(os.environ.get("PANSTREAM_FULL") != "1", reason="a minute, with PANSTREAM_FULL=1"),
-        ),
+        *(SLOWEST if os.environ.get("PANSTREAM_FULL") == "1" else ()),
     ],
 )
 def test_losses_of_two_machines_are_exact(name: str, loss: float) -> None:

@@ -68,8 +68,10 @@ def beyond_clients_bounds(config: Config, rows: Sequence[Row]) -> tuple[Neighbou
 
     def sent(count: int) -> Neighbour:
         cuts = tuple((number * count, number * count) for number in range(1, _PARTS))
-        # The last row is a post of its own: it is in the last window, too.
-        return Neighbour(name="", rows=tuple(rows[number % len(rows)] for number in range(_PARTS * count)), cuts=cuts)
+        # Every part begins with the same rows, so that those that count are the same wherever a day ends. The last row
+        # is a post of its own: it is in the last window, too.
+        part = tuple(rows[number % len(rows)] for number in range(count))
+        return Neighbour(name="", rows=part * _PARTS, cuts=cuts)
 
     return replace(sent(MOST), name="person within her client's bound"), replace(
         sent(MOST + _BEYOND), name="person beyond her client's bound"
