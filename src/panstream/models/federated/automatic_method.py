@@ -42,9 +42,9 @@ class AutomaticMethod:
         """
         obstacle = _obstacle(federation.holders, len(federation.domain))
         if obstacle is None:
-            federation.report("all pairs by secure sums: the holders have pinned each other's keys")
+            federation.report("method: pairs by secure sums, because the holders have pinned each other's keys")
             return self.pairs().run(federation)
-        federation.report(f"a tree, from tables of single holders: {obstacle}")
+        federation.report(f"method: tree, with every holder's own noise, because {obstacle}")
         return FederatedTree(epsilon=self.epsilon, delta=self.delta).run(federation)
 
     def pairs(self) -> FederatedPairs:
@@ -58,7 +58,7 @@ def _obstacle(holders: list[HolderInfo], attributes: int) -> str | None:
     """Return why the holders cannot form secure sums of pairs, or None if they can."""
     names = {holder.holder for holder in holders}
     if attributes < 2:
-        return "there is one attribute only"
+        return "there is only one attribute"
     if len(names) < MIN_MEMBERS:
         return f"secure sums need {MIN_MEMBERS} holders or more"
     without = [holder.holder for holder in holders if not names <= set(holder.pinned)]

@@ -217,7 +217,7 @@ def _read_mask(
 
 def _abort(failed: int, dropouts: int) -> NoReturn:
     raise FederationAborted(
-        f"{count_of(failed, 'holder')} failed after the sum was closed, where {dropouts} may, and the others' parts "
-        "cannot be read without them; run again under the same label when they are back (free of charge), or under "
-        "another label (it is charged again)"
+        f"{count_of(failed, 'holder')} failed after the sum was closed, and only {dropouts} may: the others' parts "
+        "cannot be read without them. When they are back, run again under the same label, free of charge; under "
+        "another label the run is charged again"
     )
