@@ -94,6 +94,16 @@ def test_the_error_of_a_count_is_that_of_its_interval() -> None:
     assert (at, round(error, 1)) == ("at release 1", 8.6)
 
 
+@pytest.mark.parametrize("sql", ["INCIDENCE(user, w, 2)", "HEAVY_HITTERS(user, w, 3)", "CROPPED_SQUARES(user, w, 3)"])
+def test_no_error_is_foreseen_for_more_users_than_buckets(sql: str) -> None:
+    """The answer ends at the buckets, so the interval of more users would be narrow, and not contain them."""
+    (plan,) = plan_all(config(question("q", f"SELECT {sql} FROM s", expected=10_000, lower=0, upper=8), weight="w"))
+    errors = expected_errors(plan)
+    assert all("no two in one bucket" in label for label, _ in errors)
+    assert not [label for label, _ in errors if "100,000" in label]
+    assert len({round(error, -2) for _, error in errors}) == 1
+
+
 def test_net_weights_foreseen() -> None:
     (plan,) = plan_all(config(question("q", "SELECT COUNT(DISTINCT user) FROM s", universe=5000), weight="w"))
     found = np.mean([_half_width(estimate) for estimate in printed(plan, USERS, 3)])

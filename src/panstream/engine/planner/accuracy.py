@@ -24,6 +24,8 @@ from panstream.algorithms.secret_shared.continual import SharedContinual
 from panstream.algorithms.secret_shared.continual_presence import SharedContinualDensity, SharedContinualDistinct
 from panstream.algorithms.secret_shared.presence import SharedDensity, SharedDistinct
 from panstream.algorithms.turnstile.block_counter import BlockCounter
+from panstream.algorithms.turnstile.heavy_hitter_count import HeavyHitterCount
+from panstream.algorithms.turnstile.profile_sketch import ProfileSketch
 from panstream.core.estimate import Estimate, format_number
 from panstream.core.printed_value import has_useful_value
 from panstream.engine.planner.open_domain import top_items_for
@@ -159,7 +161,14 @@ def _sizes(plan: QueryPlan) -> list[int]:
     )
     if is_universe_counted and universe is not None:
         return list(dict.fromkeys(max(1, round(universe * share)) for share in _SHARES))
-    return _around(plan.config.expected or _USERS, (1, 10, 100, 1000))
+    sizes = _around(plan.config.expected or _USERS, (1, 10, 100, 1000))
+    buckets = _buckets(plan)
+    return sizes if buckets is None else [size for size in sizes if size <= buckets] or [min(sizes[0], buckets)]
+
+
+def _buckets(plan: QueryPlan) -> int | None:
+    """Return the buckets of counters whose answers do not account for users that share one, None for others."""
+    return plan.algorithm.buckets if isinstance(plan.algorithm, HeavyHitterCount | ProfileSketch) else None
 
 
 def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[int]:
@@ -169,7 +178,8 @@ def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[i
 def _size_label(plan: QueryPlan, users: int) -> str:
     if isinstance(plan.algorithm, OptBern | ContinualDensity | SharedDensity) and not plan.algorithm.count:
         return f"of the density, with {users:,} users"
-    suffix = f", after {_announced(plan)}" if plan.config.announced else ""
+    suffix = "" if _buckets(plan) is None else ", no two in one bucket"
+    suffix += f", after {_announced(plan)}" if plan.config.announced else ""
     kind = plan.config.parsed.aggregate
     if kind is Aggregate.CROPPED_SUM:
         return f"of the sum, with {users:,} users at the crop{suffix}"
