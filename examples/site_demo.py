@@ -33,7 +33,7 @@ def main() -> None:
         sys.exit("the configuration must have a [web] section whose source is beacon")
     if config.directory is not None and config.directory.exists():
         sys.exit("the store exists already; its clock cannot be set back")
-    until = last_midnight()
+    until = last_midnight(config.stream.time_zone)
     schema = RowSchema.of(config.stream, config.needed_columns)
     now = until - given.days * 86400.0
     with Engine(config, clock=lambda: now, elapsed=lambda: now) as engine, Selector(config) as select:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -96,7 +97,7 @@ def _trait(people: np.ndarray, shares: list[float], salt: int) -> np.ndarray:
     return np.minimum(np.searchsorted(np.cumsum(shares), spread), len(shares) - 1)
 
 
-def last_midnight() -> float:
-    """Return when today began, UTC."""
-    now = datetime.now(UTC)
+def last_midnight(time_zone: str) -> float:
+    """Return when today began in a time zone."""
+    now = datetime.now(ZoneInfo(time_zone))
     return now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()

@@ -82,7 +82,7 @@ def test_thresholds_texts_and_refusals() -> None:
     assert threshold_of(NOISY, 32) == NOISY.listing_threshold
     assert threshold_of(NOISY, 16) == pytest.approx(NOISY.listing_threshold / math.sqrt(2))
     assert short_names_text(replace(NOISY, repeats=1)) is None
-    assert "at most 16 bytes" in (short_names_text(NOISY) or "")
+    assert "up to 16 bytes" in (short_names_text(NOISY) or "")
     with pytest.raises(InvalidParameter, match="repeats"):
         replace(NOISY, repeats=3)
     released = [

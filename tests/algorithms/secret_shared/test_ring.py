@@ -198,7 +198,7 @@ def test_rules_come_back_from_their_parameters() -> None:
         ("summed", {**sums, "radices": 2}),
         ("summed", {**sums, "width": 1 << 35}),
     ):
-        with pytest.raises(InvalidParameter, match="no rule"):
+        with pytest.raises(InvalidParameter, match="unknown rule"):
             rule_from_parameters(kind, wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="tau"):
         SaturatingCounters(cells=1, tau=65, noise=NONE)

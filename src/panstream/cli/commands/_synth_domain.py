@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import typer
 
 from panstream.errors import InvalidParameter
 from panstream.models.networks.usual_ranges import usual_range
 from panstream.primitives.toml_config import toml_key, toml_value
+
+if TYPE_CHECKING:
+    from panstream.models.networks.domain import Domain
 
 _SKELETON = """\
 # What values there can be in {name}, one line for every column; columns that are left out are not learned.
@@ -81,3 +85,17 @@ def _range(low: float, high: float, is_whole: bool) -> str:
         else ("number", f"minimum = {float(low)}, maximum = {float(high)}")
     )
     return f'{{ type = "{kind}", {numbers}, clip = true }}'
+
+
+def open_bin_notes(domain: Domain) -> list[str]:
+    """Return a note if numbers are drawn from unbounded bins."""
+    import numpy as np
+
+    names = [
+        attribute.name
+        for attribute in domain.attributes
+        if attribute.bins and attribute.bins.tail is None and not np.isfinite(attribute.bins.edges).all()
+    ]
+    return [
+        f"numbers in an open-ended bin are written as its edge, in {', '.join(names)}; tail = ... spreads those above"
+    ] * bool(names)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from panstream.cli.commands._synth_categories import categories
+from panstream.cli.commands._synth_domain import open_bin_notes
 from panstream.cli.commands.query import parse_column_options
 from panstream.cli.common import AsJson, exit_codes, progress_bar
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
@@ -183,7 +184,7 @@ def _fit(
             learned = replace(learned, claim=claim_of_person(learned.claim, of_person, contributions))
         _write_model(out, learned)
         typer.echo(_summary(learned))
-        for note in (*learned.notes, *_open_bins(declared)):
+        for note in (*learned.notes, *open_bin_notes(declared)):
             typer.echo(f"note: {note}", err=True)
         typer.echo(f"\n{out} holds the model and may be published; the number of records is in it")
         spent = f"{charged} ({paths[0].name})" if charged else "not recorded; repeated models add up"
@@ -261,7 +262,7 @@ def _sample(
             else ""
         )
         typer.echo(f"{out}: {size:,} rows{share}, {len(network.domain)} columns")
-        for note in () if labels else _open_bins(network.domain):
+        for note in () if labels else open_bin_notes(network.domain):
             typer.echo(f"note: {note}", err=True)
 
 
@@ -291,20 +292,6 @@ def _evaluate(
         typer.echo(json.dumps(result.to_json(), indent=2) if as_json else result.text())
         if truth is not None:
             typer.echo("Compared with the real rows: these figures are exact, no claim covers them.", err=True)
-
-
-def _open_bins(domain: Domain) -> list[str]:
-    """Return a note if numbers are drawn from unbounded bins."""
-    import numpy as np
-
-    names = [
-        attribute.name
-        for attribute in domain.attributes
-        if attribute.bins and attribute.bins.tail is None and not np.isfinite(attribute.bins.edges).all()
-    ]
-    return [
-        f"numbers in an open-ended bin are written as its edge, in {', '.join(names)}; tail = ... spreads those above"
-    ] * bool(names)
 
 
 @app.command("report")

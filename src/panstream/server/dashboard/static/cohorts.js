@@ -74,8 +74,8 @@ export class Cohorts {
       h(
         "p",
         { class: "cohort-key" },
-        "Each row is a window and its users; the columns show how many of them returned that many windows later, with " +
-          "a 95% interval. The darker, the larger the share. Hatched: only the interval is certain.",
+        "Each row is a window and its users; the columns show how many of them returned that many windows later, " +
+          "with a 95% interval. The darker, the larger the share. Hatched: only the interval is certain.",
       ),
     );
   }

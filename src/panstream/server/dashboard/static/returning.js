@@ -73,7 +73,7 @@ export class Curve extends Picture {
     const known = lags.map((lag) => rates.get(lag)).filter(says);
     this.node.hidden = !known.length;
     const words = known.map((release) => `${release.lag} later ${share(release).join(", 95%: ")}`).join("; ");
-    const label = `Share of users who return, by number of windows: ${words}. The row “Share of all” has the numbers.`;
+    const label = `Share of users who return, by windows: ${words}. The row “Share of all” has the numbers.`;
     this.show(label, (wide) => {
       const high = Math.min(1, 1.1 * Math.max(...known.map(({ interval }) => interval[1])));
       const { left, y, lines } = scale(wide, high, (at) => percent(at));
@@ -117,7 +117,8 @@ export class Weeks extends Picture {
     const known = bars.filter(({ users }) => users);
     this.node.hidden = !known.length;
     const last = known.at(-1);
-    const of = last?.again ? `; in the last one, ${people(last.again)} returned and ${people(last.fresh)} were new` : "";
+    const numbers = last?.again && `${people(last.again)} returned and ${people(last.fresh)} were new`;
+    const of = numbers ? `; in the last one, ${numbers}` : "";
     this.show(`New and returning users of ${known.length} windows${of}. A table follows.`, (wide) => {
       const high = 1.05 * Math.max(...known.map(({ users }) => users.interval[1]));
       const { left, y, lines } = scale(wide, high, (_, text) => text);
