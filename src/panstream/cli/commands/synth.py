@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from panstream.cli.commands._synth_categories import categories
-from panstream.cli.commands._synth_domain import open_bin_notes
 from panstream.cli.commands.query import parse_column_options
 from panstream.cli.common import AsJson, exit_codes, progress_bar
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
@@ -129,6 +128,7 @@ def _fit(
     with exit_codes(compiles=True):
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+        from panstream.cli.commands._synth_domain import open_bin_notes
         from panstream.cli.commands._synth_rows import ONE_TABLE, records_of_persons
         from panstream.engine.storage.ledger_file import charge_ledgers, ledger_path_for
         from panstream.models.networks.adaptive_model import AdaptiveModel
@@ -242,6 +242,7 @@ def _sample(
     With --given, all rows meet these conditions, and the other columns are drawn as the model expects them then.
     """
     with exit_codes():
+        from panstream.cli.commands._synth_domain import open_bin_notes
         from panstream.models.networks.conditioning import condition
         from panstream.primitives.inputs.table_files import write_columns
         from panstream.primitives.noise import NoiseSource
