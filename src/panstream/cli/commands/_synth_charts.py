@@ -84,10 +84,10 @@ def heat_map(names: Sequence[str], values: NDArray[np.float64], title: str) -> s
             value = float(values[row, column])
             pair = f"{html_text(name)}, {html_text(names[column])}: "
             shade = 'class="empty"' if np.isnan(value) else f'class="heat" fill-opacity="{value / largest:.3f}"'
-            told = "not measured" if np.isnan(value) else f"{value:.4f}"
+            figure = "not measured" if np.isnan(value) else f"{value:.4f}"
             lines.append(
                 f'<rect x="{left + cell * column}" y="{top + 1}" width="{cell - 2}" height="{cell - 2}" {shade}>'
-                f"<title>{pair}{told}</title></rect>"
+                f"<title>{pair}{figure}</title></rect>"
             )
         lines.append(f'<text x="{left + cell * row + 2}" y="{top + cell - 6}" class="soft">{row + 1}</text>')
     return "".join(lines) + "</svg>"

@@ -137,14 +137,14 @@ class TickReading(Reading):
         """Wait for the messages, give every worker the newest time before its own, and join what they decide."""
         if not self._summaries:
             self._summaries = self._decide()
-        found = self._summaries
-        for summary in found:
+        summaries = self._summaries
+        for summary in summaries:
             summary.check_readable()
         unnumbered = np.full(MAX_SKIPPED_NUMBERS, -1)  # row numbers of parts say nothing to the sender
-        counts = np.sum([summary.counts for summary in found], axis=0)
-        sections = sum(summary.sections for summary in found)
+        counts = np.sum([summary.counts for summary in summaries], axis=0)
+        sections = sum(summary.sections for summary in summaries)
         return TaskSummary(
-            counts=counts, skipped=unnumbered, late=unnumbered, sections=sections, newest=found[-1].newest
+            counts=counts, skipped=unnumbered, late=unnumbered, sections=sections, newest=summaries[-1].newest
         )
 
     def _decide(self) -> list[TaskSummary]:
